@@ -1,0 +1,19 @@
+"""allranks: one file says what a gang of ranks is, any engine runs it.
+
+Public names are loaded on first use, so that ``import allranks`` costs nothing in the agent.
+"""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+__all__ = ["Error", "Job", "__version__", "load"]
+
+_HOME = {"Error": "allranks.errors", "Job": "allranks.spec.job", "load": "allranks.spec.load"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'allranks' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

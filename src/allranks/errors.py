@@ -1,0 +1,43 @@
+"""Every error that allranks raises for something a user can mend.
+
+::
+
+    Error                 exit code 70 (EX_SOFTWARE), never raised itself
+    ├── UsageError        2   a wrong command line
+    ├── SpecError         65  (EX_DATAERR) the spec is wrong
+    └── EngineError       69  (EX_UNAVAILABLE) the engine is not there, or refused
+        └── NotFound      69  no run of that name
+"""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """What happened, what was found, what is allowed, and what to do next.
+
+    ``str(error)`` is the whole message as a person should read it; it may have several lines.
+    """
+
+    exit_code = 70
+
+
+class UsageError(Error):
+    """The command line asks for something that cannot be."""
+
+    exit_code = 2
+
+
+class SpecError(Error):
+    """The spec is wrong; the message holds every problem found, one a line, each with its place."""
+
+    exit_code = 65
+
+
+class EngineError(Error):
+    """The engine cannot be reached, or refused what was asked."""
+
+    exit_code = 69
+
+
+class NotFound(EngineError):
+    """No run of that name; the message lists the names that exist."""

@@ -1,0 +1,51 @@
+"""The record of what ended an attempt."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+KINDS = (
+    "exit", "signal", "oom", "exception", "import", "hang", "node_lost",
+    "start_timeout", "deadline", "transport", "preflight", "cancelled",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Secondary:
+    """A rank that fell because the culprit had: shown, never blamed."""
+
+    rank: int
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why attempt ``attempt`` ended: the first death by the coordinator's clock.
+
+    ``rank`` is None when no rank is to blame (a node lost, a deadline); ``exit`` is the shell's code
+    (128 + n for signal n); ``at`` is UTC in ISO 8601 with milliseconds; ``tail`` holds the rank's last lines.
+    """
+
+    attempt: int
+    kind: str
+    at: str
+    message: str
+    rank: Optional[int] = None
+    node: Optional[int] = None
+    signal: Optional[str] = None
+    exit: Optional[int] = None
+    tail: Tuple[str, ...] = ()
+    log: str = ""
+    secondary: Tuple[Secondary, ...] = ()
+
+    def to_json(self) -> Dict[str, Any]:
+        return {**asdict(self), "tail": list(self.tail), "secondary": [asdict(s) for s in self.secondary]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Cause:
+        fields = dict(data)
+        fields["tail"] = tuple(fields.get("tail", ()))
+        fields["secondary"] = tuple(Secondary(**s) for s in fields.get("secondary", ()))
+        return cls(**fields)
