@@ -1,0 +1,48 @@
+# Everything a contributor or a new user types. `make` alone lists it.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+READY := .venv/.ready
+# First on PATH, so that `python`, `torchrun`, `deepspeed` and the one `ninja` are those of the lock.
+run := PATH="$(CURDIR)/.venv/bin:$$PATH"
+
+.PHONY: help setup demo test check lint fix bench-self lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## .tools (uv) and .venv (locked dependencies, allranks); nothing to do the second time
+
+$(READY): requirements.lock pyproject.toml scripts/setup.sh
+	@bash scripts/setup.sh
+	@touch $@
+
+demo: setup ## train a DeepSpeed model on 2 local nodes x 2 ranks
+	@$(run) allranks run examples/digits/job.yaml
+
+test: lint ## lint, types and every test
+	@$(run) pytest
+
+check: lint ## the fast loop: lint, types and the tests that start no gang, under a minute
+	@$(run) pytest -q -m "not gang and not torch"
+
+lint: setup
+	@$(run) ruff check
+	@$(run) ruff format --check
+	@$(run) mypy
+	@$(run) lint-imports
+
+fix: setup ## what ruff can mend by itself
+	@$(run) ruff check --fix
+	@$(run) ruff format
+
+bench-self: setup ## allranks beside torchrun and the deepspeed launcher; writes the table of docs/performance.md
+	@$(run) python bench/self.py
+
+# Fetched from whatever index this machine's pip or uv is set to; the lock names versions and hashes, never a host.
+lock: setup ## resolve requirements.lock anew
+	@bash scripts/lock.sh
+	@$(MAKE) --no-print-directory setup
+
+clean: ## remove what make made, .tools and .venv included
+	rm -rf .tools .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist out
+	find . -name __pycache__ -prune -exec rm -rf {} +
