@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from allranks.node.status import Status
-from allranks.spec.job import Job
+
+if TYPE_CHECKING:  # pydantic costs a tenth of a second: `status`, `logs` and `cancel` never read a spec
+    from allranks.spec.job import Job
 
 
 @dataclass(frozen=True)
@@ -19,15 +22,17 @@ class Plan:
     """What an engine would create, as a value: what prints is what is submitted.
 
     ``documents`` print as YAML, in order; ``notes`` say what the engine honours differently or not at all.
+    ``spec`` is the spec it was made from, as YAML, kept beside the run.
     """
 
     name: str
     engine: str
     documents: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = ()
+    spec: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LogLine:
     """One line of one rank, without its line end; ``rank`` is None for what a node's launcher printed."""
 
@@ -39,11 +44,16 @@ class LogLine:
 
 @dataclass(frozen=True)
 class LogFilter:
-    """Which lines to show: empty sets mean all; ``attempt`` None means the newest (with ``follow``: and those to come)."""
+    """Which lines to show: empty sets mean all ranks and nodes.
+
+    ``attempt`` is the only one shown. None means the newest (with ``follow``: and those to come), or all from
+    ``since`` on where that is given.
+    """
 
     ranks: frozenset[int] = field(default_factory=frozenset)
     nodes: frozenset[int] = field(default_factory=frozenset)
     attempt: int | None = None
+    since: int | None = None
 
 
 class Engine(Protocol):
@@ -55,8 +65,11 @@ class Engine(Protocol):
     def available(self) -> str:
         """Why this engine cannot be used here, or the empty string when it can."""
 
-    def plan(self, job: Job) -> Plan:
-        """Render the job. Raises SpecError for a field the engine cannot honour."""
+    def plan(self, job: Job, folder: Path) -> Plan:
+        """Render the job. Raises SpecError for a field the engine cannot honour.
+
+        ``folder`` is what relative paths start from: the spec's own folder, or where the command line was typed.
+        """
 
     def submit(self, plan: Plan, *, detach: bool) -> Run:
         """Start the gang. Without ``detach`` the gang ends when this process does. Raises EngineError."""
@@ -67,8 +80,11 @@ class Engine(Protocol):
     def list(self) -> Sequence[Status]:
         """All runs, newest first."""
 
-    def cancel(self, name: str, *, reason: str) -> Status:
-        """End the gang and wait until nothing of it is left; idempotent. Raises NotFound."""
+    def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:
+        """End the gang and wait until nothing of it is left; idempotent. Raises NotFound.
+
+        ``code`` is what its ``run`` then exits with.
+        """
 
 
 class Run(Protocol):
@@ -79,11 +95,17 @@ class Run(Protocol):
     def detach(self) -> None:
         """Let the gang outlive this process."""
 
+    def wait(self, timeout: float) -> bool:
+        """Wait until nothing of the gang is left, at most ``timeout`` seconds; whether that is so."""
+
 
 @runtime_checkable
 class CanLog(Protocol):
     """The engine keeps what its ranks print."""
 
     def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
-        """Lines in order per rank, merged by arrival. With ``follow``: until the run is over, yielding None when
-        there is nothing new for a moment. A last line without a line end is yielded when its attempt is over."""
+        """Yield lines in order per rank, merged by arrival; with ``follow`` until the run is over.
+
+        None means that there is nothing new for a moment. A last line without a line end comes when its attempt is
+        over.
+        """

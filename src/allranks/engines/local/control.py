@@ -1,0 +1,263 @@
+"""The engine local: gangs of processes of this machine, each under a supervisor of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from allranks import node
+from allranks.engines.engine import LogFilter, LogLine, Plan
+from allranks.engines.local import logs, program
+from allranks.engines.local.rundir import (
+    Holder,
+    RunDir,
+    all_runs,
+    exclusive,
+    lock_holder,
+    move_aside,
+    runs_home,
+    start_time,
+    submit_lock,
+    write_atomically,
+)
+from allranks.errors import EngineError, NotFound
+from allranks.node.status import Status
+
+if TYPE_CHECKING:
+    from allranks.spec.job import Job
+
+START_TIMEOUT = 10.0
+"""Seconds a supervisor may take until the run has its first record; it needs a fifth of one."""
+
+CANCEL_SLACK = 15.0
+"""Seconds that a cancelled gang may take beyond its grace before its supervisor is killed, which ends all at once."""
+
+
+class LocalRun:
+    """A gang whose supervisor is our child, and whose lifeline we hold."""
+
+    def __init__(self, name: str, supervisor: subprocess.Popen[bytes], lifeline: int | None) -> None:
+        self.name = name
+        self._supervisor, self._lifeline = supervisor, lifeline
+
+    def detach(self) -> None:
+        if self._lifeline is not None:
+            try:
+                os.write(self._lifeline, b"d")
+            except BrokenPipeError:
+                pass  # the supervisor has ended: there is nothing to let go of
+            os.close(self._lifeline)
+            self._lifeline = None
+
+    def wait(self, timeout: float) -> bool:
+        try:
+            self._supervisor.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+
+class LocalEngine:
+    """Runs gangs on this machine, without anything to install."""
+
+    name = "local"
+    summary = "processes of this machine; needs nothing"
+
+    def available(self) -> str:
+        return "" if sys.platform == "linux" else f"it needs Linux, and this is {sys.platform}"
+
+    def plan(self, job: Job, folder: Path) -> Plan:
+        from allranks.engines.local import plan  # brings pydantic, which only a spec needs
+
+        return plan.plan(job, folder)
+
+    def submit(self, plan: Plan, *, detach: bool) -> LocalRun:
+        run = RunDir(Path(plan.documents[0]["state"]))
+        with _writing(run.path), _alone():
+            _free_the_name(run)
+            _lay_out(run, plan)
+            supervisor, lifeline = _start(run, detach)
+            _await_first_record(run, supervisor)
+        return LocalRun(run.name, supervisor, lifeline)
+
+    def status(self, name: str) -> Status:
+        return find(name).status()
+
+    def list(self) -> Sequence[Status]:
+        return [run.status() for run in all_runs()]
+
+    def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
+        return logs.follow(find(name), wanted) if follow else logs.read(find(name), wanted)
+
+    def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:
+        run = find(name)
+        _until(lambda: run.holder() is not None or lock_holder(submit_lock()) is None, START_TIMEOUT)
+        holder = run.holder()
+        if holder:
+            _end(run, holder, reason, code)
+        return run.status()
+
+
+ENGINE = LocalEngine()
+
+
+def find(name: str) -> RunDir:
+    """The run of that name. Raises NotFound, naming the runs that exist."""
+    run = RunDir(runs_home() / name)
+    if "/" not in name and run.plan.exists():
+        return run
+    names = [run.name for run in all_runs()]
+    near = get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    there = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+    raise NotFound(f"no run named {name}{hint}; " + (f"runs here: {there}" if names else "there are no runs here"))
+
+
+# Submit
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Turn what a full, read-only or foreign disk says into the folder's name and the way out."""
+    try:
+        yield
+    except OSError as error:
+        raise EngineError(
+            f"cannot write the run's directory {folder}: {error.strerror or error}\n"
+            "Runs are kept under $XDG_STATE_HOME (default ~/.local/state); set it to a folder that can be written."
+        ) from error
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keep other submits out until this run has its supervisor.
+
+    Nothing in here may open the lock's file again: closing it would let go of the lock (POSIX).
+    """
+    runs_home().mkdir(mode=0o700, parents=True, exist_ok=True)
+    with exclusive(submit_lock(), timeout=2 * START_TIMEOUT):
+        yield
+
+
+def _free_the_name(run: RunDir) -> None:
+    holder = run.holder()
+    if holder:
+        raise EngineError(
+            f"a run named {run.name} is alive (pid {holder.pid})\n"
+            f"Watch it with 'allranks logs -f {run.name}', end it with 'allranks cancel {run.name}', "
+            "or give this one another name: '--name OTHER'."
+        )
+    if run.path.exists():
+        move_aside(run)
+
+
+def _lay_out(run: RunDir, plan: Plan) -> None:
+    run.path.mkdir(mode=0o700)
+    with _or_nothing(run):
+        run.logs.mkdir()
+        write_atomically(run.path / "spec.yaml", plan.spec)
+        write_atomically(run.path / "secret", secrets.token_hex(32), mode=0o600)
+        write_atomically(run.plan, json.dumps(plan.documents[0], indent=1))
+
+
+@contextmanager
+def _or_nothing(run: RunDir) -> Iterator[None]:
+    """Leave no directory of a run that never began."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
+
+
+def _start(run: RunDir, detach: bool) -> tuple[subprocess.Popen[bytes], int | None]:
+    """Start the supervisor in a session of its own. It ends the gang when our end of the lifeline closes unspoken."""
+    # By its path and not by -m, which would let modules of the current folder stand in for the standard library's.
+    command = [sys.executable, str(Path(node.__file__).with_name("__main__.py")), "init", str(run.plan)]
+    with _or_nothing(run), ExitStack() as ours:
+        theirs: tuple[int, ...] = ()
+        lifeline = None
+        if not detach:
+            read_end, lifeline = os.pipe()
+            ours.callback(os.close, read_end)
+            theirs = (read_end,)
+            command += ["--lifeline", str(read_end)]
+        log = ours.enter_context((run.logs / "init.log").open("ab"))
+        supervisor = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=theirs,
+            start_new_session=True,
+            env=program.clean(os.environ),
+        )
+    return supervisor, lifeline
+
+
+def _await_first_record(run: RunDir, supervisor: subprocess.Popen[bytes]) -> None:
+    """Wait for the run's first record. A supervisor that ended before leaves its last words to the error."""
+    record = run.path / "status.json"
+    _until(lambda: record.exists() or supervisor.poll() is not None, START_TIMEOUT)
+    if record.exists() or run.holder():  # the latter: slow to start on a busy machine, but on its way
+        return
+    supervisor.kill()
+    code = supervisor.wait()
+    last_words = "\n".join(_last_lines(run.logs / "init.log")) or f"its supervisor ended with {code}, and said nothing"
+    shutil.rmtree(run.path, ignore_errors=True)
+    raise EngineError(f"run {run.name} could not be started:\n{last_words}")
+
+
+def _last_lines(log: Path) -> list[str]:
+    try:
+        return log.read_text(errors="replace").splitlines()[-10:]
+    except OSError:
+        return []
+
+
+# Cancel
+
+
+def _end(run: RunDir, holder: Holder, reason: str, code: int) -> None:
+    """Ask the supervisor to end the gang and wait until it has; kill it when it cannot, which ends all at once."""
+    from allranks.node.init import write_cancel
+
+    with _writing(run.path):
+        write_cancel(str(run.path), reason, code)
+    grace = run.gang().grace
+    for number, timeout in ((signal.SIGTERM, grace + CANCEL_SLACK), (signal.SIGKILL, CANCEL_SLACK)):
+        _signal(holder, number)
+        if _until(lambda: run.holder() != holder, timeout):
+            return
+    raise EngineError(f"run {run.name}: its supervisor (pid {holder.pid}) does not end, even when killed")
+
+
+def _signal(holder: Holder, number: signal.Signals) -> None:
+    if start_time(holder.pid) != holder.start:
+        return  # it has ended, and its pid may be another process by now
+    try:
+        os.kill(holder.pid, number)
+        os.kill(holder.pid, signal.SIGCONT)  # a stopped process hears nothing else
+    except ProcessLookupError:
+        pass  # it has ended, as was wanted
+
+
+def _until(true: Callable[[], bool], timeout: float) -> bool:
+    """Wait until something is true, at most ``timeout`` seconds. The kernel tells nobody that a lock was let go."""
+    give_up = time.monotonic() + timeout
+    while not true():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.01)
+    return True

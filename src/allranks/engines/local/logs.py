@@ -1,0 +1,150 @@
+"""What the ranks printed, read from their files: in order per rank, merged by arrival."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from itertools import count
+
+from allranks.engines.engine import LogFilter, LogLine
+from allranks.engines.local.rundir import RunDir
+from allranks.errors import EngineError, UsageError
+from allranks.node.gang import Gang
+
+CHUNK = 64 * 1024
+"""Bytes taken from one file before the next has its turn; also where a line without an end is cut."""
+
+POLL = 0.05
+"""Seconds between two looks at the files while there is nothing new."""
+
+
+class Tail:
+    """One log file, read on from where the last read ended."""
+
+    def __init__(self, path: str, attempt: int, node: int, rank: int | None) -> None:
+        self._path, self._attempt, self._node, self._rank = path, attempt, node, rank
+        self._offset = 0
+        self._partial = b""
+
+    def read(self) -> list[LogLine]:
+        """The whole lines among the next CHUNK bytes; a line longer than that comes in pieces."""
+        lines: list[LogLine] = []
+        while not lines and (new := self._next()):
+            whole, newline, rest = (self._partial + new).rpartition(b"\n")
+            self._partial = rest
+            if newline:
+                lines = self._lines(whole)
+            elif len(rest) >= CHUNK:
+                piece, self._partial = _cut(rest)
+                lines = self._lines(piece)
+        return lines
+
+    def rest(self) -> list[LogLine]:
+        """The last line, which has no end and will not get one."""
+        partial, self._partial = self._partial, b""
+        return self._lines(partial) if partial else []
+
+    def _next(self) -> bytes:
+        try:
+            if os.stat(self._path).st_size <= self._offset:
+                return b""
+            with open(self._path, "rb") as file:
+                file.seek(self._offset)
+                new = file.read(CHUNK)
+        except FileNotFoundError:
+            return b""  # the rank has not started
+        self._offset += len(new)
+        return new
+
+    def _lines(self, data: bytes) -> list[LogLine]:
+        texts = data.decode(errors="replace").split("\n")
+        return [LogLine(self._attempt, self._node, self._rank, text.removesuffix("\r")) for text in texts]
+
+
+def _cut(data: bytes) -> tuple[bytes, bytes]:
+    """Cut near the end, between two characters of UTF-8 where it is UTF-8."""
+    for back in range(1, 5):
+        if data[-back] & 0xC0 != 0x80:
+            return data[:-back], data[-back:]
+    return data, b""
+
+
+def read(run: RunDir, wanted: LogFilter) -> Iterator[LogLine]:
+    """What is there now. Raises UsageError for a rank, node or attempt that the run does not have."""
+    gang = run.gang()
+    check(run, gang, wanted)
+    for attempt in _shown(run, wanted):
+        for tail in _tails(gang, run, wanted, attempt):
+            while lines := tail.read():
+                yield from lines
+            yield from tail.rest()
+
+
+def follow(run: RunDir, wanted: LogFilter) -> Iterator[LogLine | None]:
+    """What is there and what comes, until the run (or the wanted attempt) is over; None after a moment of nothing."""
+    gang = run.gang()
+    check(run, gang, wanted)
+    for attempt in count(_first(run, wanted)):
+        yield from _follow_attempt(run, gang, wanted, attempt)
+        status = run.status()
+        if attempt == wanted.attempt or (status.is_over and status.attempt <= attempt):
+            return
+
+
+def _follow_attempt(run: RunDir, gang: Gang, wanted: LogFilter, attempt: int) -> Iterator[LogLine | None]:
+    tails = _tails(gang, run, wanted, attempt)
+    while True:
+        status = run.status()  # before the files: what was written until the end is then read after it
+        ended = status.is_over or status.attempt > attempt
+        lines = [line for tail in tails for line in tail.read()]
+        yield from lines
+        if lines:
+            continue
+        if ended:
+            yield from (line for tail in tails for line in tail.rest())
+            return
+        yield None
+        time.sleep(POLL)
+
+
+def check(run: RunDir, gang: Gang, wanted: LogFilter) -> None:
+    """Raise for a rank, a node or an attempt that is not there, naming those that are."""
+    _within("rank", wanted.ranks, gang.world_size, run.name)
+    _within("node", wanted.nodes, gang.nodes, run.name)
+    kept = run.attempts()
+    if wanted.attempt is not None and wanted.attempt not in kept:
+        there = ", ".join(map(str, kept)) or "none yet"
+        raise EngineError(f"run {run.name} has no logs of attempt {wanted.attempt}; attempts with logs: {there}")
+
+
+def _within(what: str, numbers: frozenset[int], size: int, name: str) -> None:
+    for number in sorted(numbers):
+        if not 0 <= number < size:
+            raise UsageError(f"run {name} has no {what} {number}; it has {what}s 0 to {size - 1}")
+
+
+def _shown(run: RunDir, wanted: LogFilter) -> list[int]:
+    if wanted.attempt is not None:
+        return [wanted.attempt]
+    kept = run.attempts()
+    return kept[-1:] if wanted.since is None else [attempt for attempt in kept if attempt >= wanted.since]
+
+
+def _first(run: RunDir, wanted: LogFilter) -> int:
+    return next(iter(_shown(run, wanted)), run.status().attempt if wanted.since is None else wanted.since)
+
+
+def _tails(gang: Gang, run: RunDir, wanted: LogFilter, attempt: int) -> list[Tail]:
+    """The wanted files of one attempt: what a node's launcher printed, then its ranks. They need not exist yet."""
+    folder = run.logs / f"attempt-{attempt}"  # by the run's own path: a run whose name was used again has moved
+    tails = []
+    for node in range(gang.nodes):
+        if wanted.nodes and node not in wanted.nodes:
+            continue
+        if not wanted.ranks:
+            tails.append(Tail(f"{folder}/node-{node}.log", attempt, node, None))
+        for rank in range(node * gang.ranks_on_node, (node + 1) * gang.ranks_on_node):
+            if not wanted.ranks or rank in wanted.ranks:
+                tails.append(Tail(f"{folder}/rank-{rank}.log", attempt, node, rank))
+    return tails

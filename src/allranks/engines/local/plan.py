@@ -1,0 +1,147 @@
+"""What the local engine makes of a job: one document, the very plan that its agents read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allranks import __version__
+from allranks.engines.engine import Plan
+from allranks.engines.local import program
+from allranks.engines.local.rundir import cache_home, runs_home
+from allranks.errors import SpecError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from allranks.spec.job import Job
+
+LAUNCHERS = ("native", "torchrun", "deepspeed", "once")
+MOST_RANKS = 4096
+"""Ranks on one machine; more is a typing error, or a job for a cluster."""
+
+WHY_NOT = {
+    "image": "ranks are processes of this machine and see what is installed here",
+    "env_from": "there are no secrets or ConfigMaps on this machine; the ranks get your shell's environment",
+    "resources": "nothing is reserved or limited on this machine",
+    "resources.gpus": "it only sets ranks_per_node; no GPU is reserved",
+    "network": "all ranks are on this machine",
+    "volumes": "the ranks see this machine's own files",
+    "schedule": "nothing queues on this machine",
+    "failure.clean": "a gang's processes always end with it",
+    "failure.ttl": "the last runs of a name are kept until it is used again",
+    "engines": "it is for another engine",
+}
+"""Why this engine does not honour a field, by its path or the nearest one above it."""
+
+LATE_OR_LOCAL = {"network.rdma"}
+"""Fields that every engine with a network honours, and this one has no use for."""
+
+
+def plan(job: Job, folder: Path) -> Plan:
+    """Render the job for this machine. Raises SpecError when its command could not even start."""
+    if job.launcher not in LAUNCHERS:
+        allowed = ", ".join(LAUNCHERS)
+        raise SpecError(f"launcher {job.launcher}: engine local does not have it in this version; allowed: {allowed}")
+    if job.world_size > MOST_RANKS:
+        found = f"{job.nodes} nodes x {job.ranks} ranks are {job.world_size} processes"
+        raise SpecError(f"{found}; engine local runs at most {MOST_RANKS} on this machine")
+    workdir = _workdir(job, folder)
+    env, notes = program.venv_first(job.env, job.argv)
+    program.check(job.argv, workdir, env)
+    return Plan(
+        name=job.name,
+        engine="local",
+        documents=(_document(job, workdir, env),),
+        notes=(*_unhonoured(job), *notes, *_crowded(job), *program.identity_notes(os.environ)),
+        spec=_spec(job, workdir),
+    )
+
+
+def _document(job: Job, workdir: Path, env: dict[str, str]) -> dict[str, Any]:
+    failure = job.failure
+    return {
+        "run": job.name,
+        "engine": "local",
+        "version": __version__,
+        "nodes": job.nodes,
+        "ranks_per_node": job.ranks,
+        "launcher": job.launcher,
+        "argv": list(job.argv),
+        "env": env,
+        "workdir": str(workdir),
+        "coordinator": _address(0),
+        "port": 0,
+        "addresses": [_address(node) for node in range(job.nodes)],
+        "restarts": failure.restarts,
+        "start_timeout": failure.start_timeout.seconds,
+        "hang_timeout": failure.hang_timeout.seconds,
+        "grace": failure.grace.seconds,
+        "deadline": failure.deadline.seconds if failure.deadline else None,
+        "state": str(runs_home() / job.name),
+        "preload": str(cache_home() / "preload"),
+        "heartbeat": 1.0,
+        "lease": 5.0,
+    }
+
+
+def _address(node: int) -> str:
+    """A loopback address of each node's own: 127.1.0.1 to 127.1.0.254, then 127.1.1.1 and so on."""
+    high, low = divmod(node, 254)
+    return f"127.1.{high}.{low + 1}"
+
+
+def _workdir(job: Job, folder: Path) -> Path:
+    """Where the ranks start; a relative one starts from the spec's own folder, so that a spec means one thing."""
+    workdir = Path(os.path.abspath(folder / os.path.expanduser(job.workdir or "")))
+    if not workdir.is_dir():
+        what = "is not a folder" if workdir.exists() else "does not exist"
+        raise SpecError(f"workdir {what}: {workdir}")
+    return workdir
+
+
+def _spec(job: Job, workdir: Path) -> str:
+    from allranks.spec.load import dump
+
+    return dump(job.model_copy(update={"workdir": str(workdir)}))
+
+
+# Notes: what was asked for and is not done
+
+
+def _unhonoured(job: Job) -> Iterator[str]:
+    for path in _asked(job, ""):
+        yield f"{path}: not used by engine local: {_why_not(path)}"
+
+
+def _asked(part: BaseModel, above: str) -> Iterator[str]:
+    """The paths of fields that somebody set, to another value than the default, and this engine does not honour."""
+    from pydantic import BaseModel
+
+    for name, field in type(part).model_fields.items():
+        value, path = getattr(part, name), f"{above}{name}"
+        if name not in part.model_fields_set or value == field.get_default(call_default_factory=True):
+            continue
+        if isinstance(value, BaseModel):
+            yield from _asked(value, f"{path}.")
+        elif path in LATE_OR_LOCAL or not _honours(field.json_schema_extra):
+            yield path
+
+
+def _honours(extra: object) -> bool:
+    engines = extra.get("engines") if isinstance(extra, dict) else None
+    return isinstance(engines, str) and ("all" in engines.split() or "local" in engines.split(", "))
+
+
+def _why_not(path: str) -> str:
+    while path not in WHY_NOT and "." in path:
+        path = path.rpartition(".")[0]
+    return WHY_NOT.get(path, "this engine has no such thing")
+
+
+def _crowded(job: Job) -> Iterator[str]:
+    cores = len(os.sched_getaffinity(0))
+    if job.world_size > 8 * cores:
+        yield f"{job.world_size} ranks share {cores} cores of this machine"
