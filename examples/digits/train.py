@@ -75,7 +75,7 @@ def start_engine(args: argparse.Namespace) -> deepspeed.DeepSpeedEngine:
 
 
 def build_model() -> nn.Module:
-    """A small convolutional net for images of 8 x 8 pixels."""
+    """Build a small convolutional net for images of 8 x 8 pixels."""
     return nn.Sequential(
         nn.Unflatten(1, (1, 8, 8)),
         nn.Conv2d(1, 32, kernel_size=3, padding=1),

@@ -89,7 +89,7 @@ def save(model: nn.Module, optimizer: Optimizer, path: Path, step: int) -> None:
 
 
 def finish(checkpoint: Path) -> None:
-    """The checkpoint has served; the next run starts from the beginning."""
+    """Delete the checkpoint, which has served: the next run starts from the beginning."""
     dist.barrier()
     if dist.get_rank() == 0:
         checkpoint.unlink(missing_ok=True)
