@@ -1,0 +1,174 @@
+"""From a file to a Job and back. Every problem of a file is reported at once, each with its line and column.
+
+::
+
+    job.yaml:4:1: unknown field 'node'; did you mean 'nodes'?
+    job.yaml:9:10: failure.grace: found 10; a duration needs its unit: write 10s
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from allranks import __version__
+from allranks.errors import SpecError
+from allranks.spec.job import Job
+from allranks.spec.tree import EMPTY, Node, Position, Problem, read
+from allranks.spec.write import dump
+
+__all__ = ["dump", "load", "parse"]
+
+LARGEST = 1024 * 1024
+MOST_SHOWN = 50
+
+
+def load(path: str | PathLike[str]) -> Job:
+    """Read the job in a YAML file; ``-`` is standard input. Raises SpecError with every problem found."""
+    source = "<stdin>" if str(path) == "-" else str(path)
+    try:
+        text = _bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise SpecError(f"{source}:{line}: this is not UTF-8 text; save the file as UTF-8") from error
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{source}: {_unreadable(error, Path(path))}") from error
+    return parse(text, source)
+
+
+def parse(text: str, source: str = "job.yaml") -> Job:
+    """Read the job in a YAML text; ``source`` stands before each problem. Raises SpecError with every one found."""
+    if len(text) > LARGEST:
+        raise SpecError(f"{source}: the file is larger than 1 MiB; a spec is a page or two")
+    root, problems = read(text.replace("\r\n", "\n").replace("\r", "\n"))
+    job, misfits = _job(root) if root else (None, [])
+    problems += misfits
+    if job is None or problems:
+        raise SpecError(_listing(source, problems))
+    return job
+
+
+def _bytes(path: str | PathLike[str]) -> bytes:
+    """One byte more than is allowed, at most: ``parse`` then sees that it is too much."""
+    if str(path) == "-":
+        return sys.stdin.buffer.read(LARGEST + 1)
+    with open(path, "rb") as file:
+        return file.read(LARGEST + 1)
+
+
+def _unreadable(error: Exception, path: Path) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"no such file; {_beside(path) or 'allranks init writes a starter'}"
+    if isinstance(error, IsADirectoryError):
+        return "this is a directory; name the file in it"
+    if isinstance(error, PermissionError):
+        return "permission denied; you may not read this file"
+    return str(getattr(error, "strerror", None) or error)
+
+
+def _beside(path: Path) -> str:
+    from allranks.spec.wording import nearest
+
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
+    except OSError:
+        return ""
+    near = nearest(path.name, names)
+    return f"did you mean {str(path.parent / near)!r}?" if near else ""
+
+
+def _job(root: Node) -> tuple[Job | None, list[Problem]]:
+    """Make a job of the tree, or say what does not fit."""
+    if problem := _foreign(root):
+        return None, [problem]
+    job, problems = _validated(root)
+    if "kind" not in root.value:
+        problems.append(Problem(root.position, "missing field 'kind'; write 'kind: Job'"))
+    return job, problems
+
+
+def _foreign(root: Node) -> Problem | None:
+    """Why it would be no use to read this as a Job."""
+    if root.value is None:
+        return Problem(root.position, EMPTY)
+    if not isinstance(root.value, dict):
+        found = "a list" if isinstance(root.value, list) else "text"
+        return Problem(root.position, f"found {found}; a spec is a mapping, lines of 'name: value'")
+    kind = root.value.get("kind")
+    if kind and kind.value == "Service":
+        message = f"kind: 'Service' is not yet served by this version ({__version__}); allowed: Job"
+        return Problem(kind.position, message)
+    return None
+
+
+def _validated(root: Node) -> tuple[Job | None, list[Problem]]:
+    """Where a field is text, a bare number or true stands for its own text, exactly as it is written."""
+    as_text: set[int] = set()
+    while True:
+        try:
+            return Job.model_validate(root.plain(as_text)), []
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+        bare = {id(node) for error in errors if (node := _bare(root, error))} - as_text
+        if not bare:
+            return None, _problems(root, errors)
+        as_text |= bare
+
+
+def _bare(root: Node, error: ErrorDetails) -> Node | None:
+    """Find the bare scalar that stands where text is allowed."""
+    node = _walk(root, error["loc"])[-1]
+    return node if error["type"] == "string_type" and node.text and node.value is not None else None
+
+
+def _walk(root: Node, location: Sequence[int | str]) -> list[Node]:
+    """List the nodes on the way; steps that pydantic adds for itself, or that are missing, lead nowhere."""
+    nodes = [root]
+    for step in location:
+        value = nodes[-1].value
+        if isinstance(value, dict) and step in value:
+            nodes.append(value[step])
+        if isinstance(value, list) and isinstance(step, int):
+            nodes.append(value[step])
+    return nodes
+
+
+def _problems(root: Node, errors: list[ErrorDetails]) -> list[Problem]:
+    from allranks.spec.wording import model_at, nearest_field, sentence
+
+    placed = sorted(((_position(root, error), error) for error in errors), key=lambda pair: pair[0])
+    # Wording costs more than finding: a file of ten thousand slips is told of the first ones.
+    placed = placed[: MOST_SHOWN + 1]
+    meant = {
+        (*error["loc"][:-1], nearest_field(str(error["loc"][-1]), model_at(error["loc"][:-1])))
+        for _, error in placed
+        if error["type"] == "extra_forbidden"
+    }
+    # 'missing run' says nothing new beside "unknown field 'runn'; did you mean 'run'?".
+    return [
+        Problem(position, sentence(error))
+        for position, error in placed
+        if error["type"] != "missing" or error["loc"] not in meant
+    ]
+
+
+def _position(root: Node, error: ErrorDetails) -> Position:
+    """Say where: the name that is wrong, the value that is wrong, or what lacks something."""
+    location = error["loc"]
+    by_name = location[-1:] == ("[key]",) or error["type"] == "extra_forbidden"
+    if not by_name:
+        return _walk(root, location)[-1].position
+    *way, name = [step for step in location if step != "[key]"]
+    return _walk(root, way)[-1].keys[str(name)]
+
+
+def _listing(source: str, problems: list[Problem]) -> str:
+    problems = sorted(problems, key=lambda problem: problem.position)
+    lines = [f"{source}:{problem.position.line}:{problem.position.column}: {problem}" for problem in problems]
+    more = ["... and more"] if len(lines) > MOST_SHOWN else []
+    return "\n".join(lines[:MOST_SHOWN] + more)

@@ -1,0 +1,244 @@
+"""YAML text as a tree that knows where everything stands.
+
+The tree is built from the parser's events, so that anchors, tags, depth and size are judged before anything is
+constructed. Scalars follow YAML 1.2's core schema: ``yes``, ``no`` and ``on`` are text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    CollectionStartEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    StreamEndEvent,
+)
+
+DEEPEST = 32
+MOST_VALUES = 10_000
+# The parser's time grows with the square of some lines (one of exclamation marks).
+LONGEST_LINE = 262_144
+
+WORDS: dict[str, bool | None] = {
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
+}
+WORDS |= {"": None, "~": None, "null": None, "Null": None, "NULL": None}
+# Python refuses to convert longer numbers; they stay text, which no number field takes.
+INTEGER = re.compile(r"[-+]?[0-9]{1,4000}", re.ASCII)
+OCTAL_OR_HEX = re.compile(r"0o[0-7]{1,18}|0x[0-9a-fA-F]{1,15}", re.ASCII)
+FLOAT = re.compile(r"[-+]?(\.[0-9]{1,40}|[0-9]{1,40}(\.[0-9]{0,40})?)([eE][-+]?[0-9]{1,3})?", re.ASCII)
+NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", re.ASCII)
+EMPTY = "the file is empty; 'allranks init' writes a starter"
+NO_ANCHORS = "a spec has none: write the value out"
+NOT_YAML = "this is not YAML: "
+# What the parser says, and what a person needs to hear.
+SYNTAX = {
+    "found unexpected end of stream": "this quote is never closed",
+    "<stream end>": "the file ends inside '[' or '{'; close it",
+    "expected ',' or": "expected ',' or the closing bracket here",
+    "mapping values are not allowed here": "a ':' is not allowed here; quote text that holds ': '",
+    "that cannot start any token": "text cannot begin with this character; quote it",
+    "expected <block end>": "this does not go on from the lines above; check indentation and quotes",
+    "could not find expected ':'": "expected 'name: value' here; the ':' is missing",
+}
+# What YAML's c-printable leaves out, and the three line ends that editors count differently.
+UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """A place in the text, both counted from 1."""
+
+    line: int
+    column: int
+
+
+class Problem(Exception):
+    """One thing that is wrong, and where."""
+
+    def __init__(self, position: Position, message: str) -> None:
+        super().__init__(message)
+        self.position = position
+        self.message = message
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value and its place. ``value`` is a scalar, a list of nodes or a mapping of text to nodes."""
+
+    position: Position
+    value: Any
+    text: str = ""
+    """A scalar as it stands in the file."""
+    keys: dict[str, Position] = field(default_factory=dict)
+
+    def plain(self, as_text: Container[int] = ()) -> Any:
+        """Drop the places; nodes whose id is in ``as_text`` become the text that stands in the file."""
+        if isinstance(self.value, dict):
+            return {key: node.plain(as_text) for key, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.plain(as_text) for node in self.value]
+        return self.text if id(self) in as_text else self.value
+
+
+def read(text: str) -> tuple[Node | None, list[Problem]]:
+    """Give the document's root, or None where the text is not one YAML document, and the problems found."""
+    reader = _Reader(text)
+    try:
+        _refuse_unfit(text)
+        return reader.document(), reader.problems
+    except Problem as problem:
+        return None, [*reader.problems, problem]
+
+
+def scalar(text: str) -> Any:
+    """Resolve a bare scalar by YAML 1.2's core schema."""
+    if text in WORDS:
+        return WORDS[text]
+    if INTEGER.fullmatch(text):
+        return int(text)
+    if OCTAL_OR_HEX.fullmatch(text):
+        return int(text[2:], 8 if text[1] == "o" else 16)
+    if FLOAT.fullmatch(text):
+        return float(text)
+    if NOT_FINITE.fullmatch(text):
+        return float(text.replace(".", "", 1))
+    return text
+
+
+def _refuse_unfit(text: str) -> None:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if len(line) > LONGEST_LINE:
+            raise Problem(Position(number, LONGEST_LINE + 1), f"line too long; allowed are {LONGEST_LINE:,} characters")
+        if line.startswith("%"):
+            raise Problem(Position(number, 1), "a line cannot begin with '%'; a spec has no YAML directives")
+        if found := UNPRINTABLE.search(line):
+            advice = "write it in double quotes as an escape, or remove it"
+            raise Problem(Position(number, found.start() + 1), f"found the character U+{ord(found[0]):04X}; {advice}")
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.problems: list[Problem] = []
+        self.count = 0
+        self.at = Position(1, 1)
+        self.events = self._events()
+
+    def document(self) -> Node:
+        next(self.events)  # the stream's start
+        if isinstance(next(self.events), StreamEndEvent):
+            raise Problem(Position(1, 1), EMPTY)
+        root = self._node(next(self.events), 0)
+        next(self.events)  # the document's end
+        after = next(self.events)
+        if isinstance(after, DocumentStartEvent):
+            raise Problem(_position(after), "a second document starts here; a file holds one")
+        return root
+
+    def _events(self) -> Iterator[Event]:
+        parser = YAML(typ="safe", pure=True).parse(self.text)
+        while True:
+            try:
+                event = next(parser, None)
+            except MarkedYAMLError as error:
+                raise self._syntax(error) from error
+            except (YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                # The parser lets its own slips out, such as an escape beyond Unicode; the place is the last one known.
+                raise Problem(self.at, f"{NOT_YAML}{error}") from error
+            if event is None:
+                return
+            self.at = _position(event)
+            yield event
+
+    def _syntax(self, error: MarkedYAMLError) -> Problem:
+        position = _place(error.problem_mark or error.context_mark)
+        line = self.text.split("\n")[position.line - 1]
+        blank = line[: len(line) - len(line.lstrip())]
+        if "\t" in blank or line[position.column - 1 : position.column] == "\t":
+            return Problem(position, "found a tab; YAML is indented with spaces only")
+        words = " ".join(str(error.problem or error.context).split())
+        if words == "found unexpected end of stream" and error.context_mark:
+            position = _place(error.context_mark)
+        return Problem(position, next((ours for theirs, ours in SYNTAX.items() if theirs in words), NOT_YAML + words))
+
+    def _node(self, event: Event, depth: int) -> Node:
+        self.count += 1
+        position = _position(event)
+        if self.count > MOST_VALUES:
+            raise Problem(position, f"too many values; a spec has at most {MOST_VALUES:,}")
+        if depth > DEEPEST:
+            raise Problem(position, f"nested too deep; a spec has at most {DEEPEST} levels")
+        self._refuse_extras(event, position)
+        if isinstance(event, ScalarEvent):
+            bare = event.implicit[0]
+            return Node(position, scalar(event.value) if bare else event.value, event.value if bare else "")
+        if isinstance(event, MappingStartEvent):
+            return self._mapping(position, depth)
+        return self._sequence(position, depth)
+
+    def _refuse_extras(self, event: Event, position: Position) -> None:
+        if isinstance(event, AliasEvent):
+            raise Problem(position, f"found the alias {shown('*', event.anchor)}; {NO_ANCHORS}")
+        if isinstance(event, NodeEvent) and event.anchor:
+            raise Problem(position, f"found the anchor {shown('&', event.anchor)}; {NO_ANCHORS}")
+        if isinstance(event, ScalarEvent | CollectionStartEvent) and event.tag:
+            raise Problem(position, f"found the tag {shown(event.tag)}; a spec has none: quote what must be text")
+
+    def _sequence(self, position: Position, depth: int) -> Node:
+        items = []
+        while not isinstance(event := next(self.events), SequenceEndEvent):
+            items.append(self._node(event, depth + 1))
+        return Node(position, items)
+
+    def _mapping(self, position: Position, depth: int) -> Node:
+        values: dict[str, Node] = {}
+        keys: dict[str, Position] = {}
+        while not isinstance(event := next(self.events), MappingEndEvent):
+            key, place = self._key(event)
+            value = self._node(next(self.events), depth + 1)
+            if key in keys:
+                self.problems.append(Problem(place, f"{shown(key)} is given twice, first in line {keys[key].line}"))
+                continue
+            values[key], keys[key] = value, place
+        return Node(position, values, keys=keys)
+
+    def _key(self, event: Event) -> tuple[str, Position]:
+        place = _position(event)
+        self._refuse_extras(event, place)
+        if not isinstance(event, ScalarEvent):
+            raise Problem(place, "a field's name is text, not a list or mapping")
+        if event.value == "<<" and event.implicit[0]:
+            raise Problem(place, "found the merge key '<<'; a spec has none: write the values out")
+        return event.value, place
+
+
+def _position(event: Event) -> Position:
+    return _place(event.start_mark)
+
+
+def _place(mark: Any) -> Position:
+    return Position(mark.line + 1, mark.column + 1)
+
+
+def shown(*parts: object) -> str:
+    """Quote a piece of the user's text, cut to what fits a line of a message."""
+    text = "".join(map(str, parts))
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -1,0 +1,89 @@
+"""A Job as the YAML that a person would have written: in the fields' order, without what is the default."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from allranks.spec.job import Job
+from allranks.spec.tree import UNPRINTABLE, scalar
+
+# Text that stands without quotes: as a value of its own, and within [a, list].
+BARE = re.compile(r"[A-Za-z0-9_/$][ -~\w]*|\.[\w/][ -~\w]*")
+BARE_ITEM = re.compile(r"-{0,2}[A-Za-z0-9_/][\w./=+@%:-]*|\./[\w./=+@%:-]*", re.ASCII)
+LONGEST_FLOW = 100
+
+
+def dump(job: Job) -> str:
+    """Write a job so that ``parse`` gives the same one back."""
+    fields = job.model_dump(mode="json", exclude_defaults=True)
+    return "\n".join(_mapping({"kind": job.kind} | fields, "")) + "\n"
+
+
+def _mapping(values: dict[str, Any], indent: str) -> Iterator[str]:
+    for key, value in values.items():
+        yield from _entry(f"{indent}{_text(key)}:", value, indent)
+
+
+def _sequence(values: list[Any], indent: str) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, dict | list) and value:
+            # The dash takes the place of the first line's indentation.
+            first, *rest = _block(value, f"{indent}  ")
+            yield f"{indent}- {first[len(indent) + 2 :]}"
+            yield from rest
+        else:
+            yield from _entry(f"{indent}-", value, indent)
+
+
+def _block(value: dict[str, Any] | list[Any], indent: str) -> Iterator[str]:
+    return _mapping(value, indent) if isinstance(value, dict) else _sequence(value, indent)
+
+
+def _entry(start: str, value: Any, indent: str) -> Iterator[str]:
+    """Put the value behind its key or dash where it fits one line, else indented below."""
+    line = _flow(value) if isinstance(value, dict | list) else _scalar(value)
+    if line:
+        yield f"{start} {line}"
+    elif isinstance(value, str):
+        yield f"{start} {'|' if value.endswith(chr(10)) else '|-'}"
+        for part in value.removesuffix("\n").split("\n"):
+            yield f"{indent}  {part}" if part else ""
+    else:
+        yield start
+        yield from _block(value, f"{indent}  ")
+
+
+def _flow(value: dict[str, Any] | list[Any]) -> str:
+    """Write ``[a, short, list]``, or nothing where a list or mapping needs lines of its own."""
+    if not value:
+        return "{}" if isinstance(value, dict) else "[]"
+    if isinstance(value, dict) or any(isinstance(item, dict | list) for item in value):
+        return ""
+    line = f"[{', '.join(_text(item, BARE_ITEM) if isinstance(item, str) else _scalar(item) for item in value)}]"
+    return line if len(line) <= LONGEST_FLOW else ""
+
+
+def _scalar(value: object) -> str:
+    """One line for a scalar, or nothing for text that reads best as a block of lines."""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    return "" if _is_block(value) else _text(value)
+
+
+def _is_block(text: str) -> bool:
+    lines = text.removesuffix("\n").split("\n")
+    clean = not UNPRINTABLE.search(text) and "\r" not in text
+    return len(lines) > 1 and clean and lines[0][:1] not in ("", " ", "\t") and bool(lines[-1].strip())
+
+
+def _text(text: str, bare: re.Pattern[str] = BARE) -> str:
+    clean = not UNPRINTABLE.search(text) and not re.search("[\t\r\n]", text)
+    if clean and bare.fullmatch(text) and scalar(text) is text and not re.search(r":( |$)| #| $", text):
+        return text
+    if clean and "'" not in text:
+        return f"'{text}'"
+    quoted: str = UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
+    return quoted
