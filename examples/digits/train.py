@@ -55,12 +55,12 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def forgo_compiled_all_reduce() -> None:
-    """Keep DeepSpeed from compiling an all-reduce for CPU ranks that all share one node.
+    """Keep DeepSpeed from compiling its shared-memory all-reduce for CPU ranks.
 
-    It would need a C++ compiler and a minute at the first start, and fails the start where there is none. A gang of
-    several nodes never uses it: gloo does the work (deepspeed/comm/torch.py, build_shm_op).
+    It needs a C++ compiler and up to a minute at the first start, and without a compiler the start fails. Only a gang
+    on a single node can use it; gloo does the work here. ``build_shm_op`` in deepspeed/comm/torch.py asks this dict.
     """
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.ops.__compatible_ops__ = {}
 
 
 def start_engine(args: argparse.Namespace) -> deepspeed.DeepSpeedEngine:
