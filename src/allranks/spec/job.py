@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -24,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from allranks.spec.argv import check, split
 from allranks.spec.units import Duration, Quantity
 
 ALL = "all"
@@ -36,8 +36,6 @@ ENV_FROM = r"^(secret|configmap)/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 OURS = frozenset(
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"]
 )
-SHELL_WORDS = frozenset(["&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1", "&>"])
-SHELL = "write the list [sh, -c, '...'] for a shell"
 SMALLEST_MEMORY = Quantity.parse("1Mi")
 
 
@@ -128,38 +126,6 @@ def _form_of_run(value: object) -> str | None:
     return "list" if isinstance(value, list | tuple) else None
 
 
-def _words(line: str, spaces: str) -> tuple[str, ...]:
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters = spaces, True, ""
-    return tuple(lexer)
-
-
-def split(command: str) -> tuple[str, ...]:
-    """Split a command as a POSIX shell would, without running one. Raises ValueError."""
-    # shlex keeps an escaped line end as a word of its own; a shell drops it.
-    line = re.sub(r"\\\r?\n", "", command).strip()
-    words = _words(line, " \t\r\n")
-    if words != _words(line, " \t\r"):
-        raise ValueError(f"no shell reads this, so it is one line; {SHELL}")
-    for word in words:
-        if word in SHELL_WORDS:
-            raise ValueError(f"no shell reads this, so {word!r} means nothing; {SHELL}")
-    if words and re.fullmatch(r"[A-Za-z_]\w*=.*", words[0], re.ASCII | re.DOTALL):
-        raise ValueError(f"no shell reads this; put {words[0]!r} into env")
-    return words
-
-
-def _command(run: str | tuple[str, ...]) -> str | tuple[str, ...]:
-    try:
-        argv = split(run) if isinstance(run, str) else run
-    except ValueError as error:
-        # shlex's own words: 'No closing quotation', 'No escaped character'.
-        raise ValueError(f"{str(error)[0].lower()}{str(error)[1:]}") from error
-    if not argv or not argv[0]:
-        raise ValueError("allowed is the command of every rank, such as python train.py")
-    return run
-
-
 Run = Annotated[
     Annotated[Text, Tag("text")] | Annotated[tuple[Text, ...], Field(strict=False), Tag("list")],
     Discriminator(
@@ -167,14 +133,14 @@ Run = Annotated[
         custom_error_type="run_type",
         custom_error_message="allowed is a command as text or as a list of words",
     ),
-    AfterValidator(_command),
+    AfterValidator(check),
 ]
 
 
 class Part(BaseModel):
     """A piece of a spec: unknown fields and wrong types are errors, and it never changes."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", validate_default=False)
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
 
 class Resources(Part):
@@ -196,7 +162,7 @@ class Resources(Part):
 
 
 class Network(Part):
-    """How the ranks reach each other."""
+    """The network between the ranks."""
 
     rdma: Annotated[
         Literal["auto", "required", "off"],

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from allranks.spec.job import NAME, Job
-from allranks.spec.tree import shown
+from allranks.spec.scalar import shown
 
 # Names that other launchers and manifests use for what we call otherwise.
 ELSEWHERE = {

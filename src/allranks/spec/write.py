@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from allranks.spec.job import Job
-from allranks.spec.tree import UNPRINTABLE, scalar
+from allranks.spec.scalar import UNPRINTABLE, scalar
 
 # Text that stands without quotes: as a value of its own, and within [a, list].
 BARE = re.compile(r"[A-Za-z0-9_/$][ -~\w]*|\.[\w/][ -~\w]*")
@@ -81,9 +81,13 @@ def _is_block(text: str) -> bool:
 
 def _text(text: str, bare: re.Pattern[str] = BARE) -> str:
     clean = not UNPRINTABLE.search(text) and not re.search("[\t\r\n]", text)
-    if clean and bare.fullmatch(text) and scalar(text) is text and not re.search(r":( |$)| #| $", text):
+    if clean and bare.fullmatch(text) and isinstance(scalar(text), str) and not re.search(r":( |$)| #| $", text):
         return text
     if clean and "'" not in text:
         return f"'{text}'"
-    quoted: str = UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
-    return quoted
+    quoted = json.dumps(text, ensure_ascii=False)
+    return UNPRINTABLE.sub(_escape, quoted)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
