@@ -40,6 +40,11 @@ def all_engines() -> list[Engine]:
     return [get(name) for name in ENGINES]
 
 
+def usable() -> list[Engine]:
+    """Return the engines that can be used here, and so the ones that may have runs."""
+    return [engine for engine in all_engines() if not engine.available()]
+
+
 def _missing(name: str) -> Exception:
     from allranks.errors import EngineError, UsageError
 

@@ -214,16 +214,17 @@ def _await_first_record(run: RunDir, supervisor: subprocess.Popen[bytes]) -> Non
         return
     supervisor.kill()
     code = supervisor.wait()
-    last_words = "\n".join(_last_lines(run.logs / "init.log")) or f"its supervisor ended with {code}, and said nothing"
+    last_words = "\n".join(_last_words(run.logs)) or f"its supervisor ended with {code}, and said nothing"
     shutil.rmtree(run.path, ignore_errors=True)
     raise EngineError(f"run {run.name} could not be started:\n{last_words}")
 
 
-def _last_lines(log: Path) -> list[str]:
-    try:
-        return log.read_text(errors="replace").splitlines()[-10:]
-    except OSError:
-        return []
+def _last_words(logs: Path) -> Iterator[str]:
+    for log in [logs / "init.log", *sorted(logs.glob("agent-*.log"))[:1]]:
+        try:
+            yield from log.read_text(errors="replace").splitlines()[-10:]
+        except FileNotFoundError:
+            continue
 
 
 # Cancel

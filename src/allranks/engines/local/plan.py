@@ -26,7 +26,7 @@ WHY_NOT = {
     "image": "ranks are processes of this machine and see what is installed here",
     "env_from": "there are no secrets or ConfigMaps on this machine; the ranks get your shell's environment",
     "resources": "nothing is reserved or limited on this machine",
-    "resources.gpus": "it only sets ranks_per_node; no GPU is reserved",
+    "resources.gpus": "no GPU is reserved on this machine; it stands for ranks_per_node where that is left out",
     "network": "all ranks are on this machine",
     "volumes": "the ranks see this machine's own files",
     "schedule": "nothing queues on this machine",

@@ -1,0 +1,61 @@
+"""Which run a command means, by name or as the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from allranks import engines
+from allranks.engines.engine import Engine
+from allranks.errors import NotFound
+from allranks.node.status import Status
+
+
+def run_name(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument NAME, completed from the runs that exist, and left out for the newest."""
+    return click.argument("name", required=False, shell_complete=_complete)(function)
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    runs = [status for engine in engines.usable() for status in engine.list()]
+    return [CompletionItem(run.name, help=run.phase) for run in runs if run.name.startswith(incomplete)]
+
+
+def pick(name: str | None) -> tuple[Engine, Status]:
+    """The run of that name, or the newest one, which is then named on stderr. Raises NotFound."""
+    if name:
+        return _named(name)
+    engine, status = _newest()
+    click.echo(f"run {status.name}, the newest", err=True)
+    return engine, status
+
+
+def pick_living(name: str | None) -> tuple[Engine, Status]:
+    """The run of that name, or the only one that is alive: nobody ends a run by guessing. Raises NotFound."""
+    if name:
+        return _named(name)
+    living = [(engine, status) for engine in engines.usable() for status in engine.list() if not status.is_over]
+    if len(living) == 1:
+        return living[0]
+    names = ", ".join(status.name for _, status in living)
+    raise NotFound(f"which one? These runs are alive: {names}" if living else "no run is alive")
+
+
+def _named(name: str) -> tuple[Engine, Status]:
+    missing = NotFound(f"no run named {name}")
+    for engine in engines.usable():
+        try:
+            return engine, engine.status(name)
+        except NotFound as error:
+            missing = error
+    raise missing
+
+
+def _newest() -> tuple[Engine, Status]:
+    for engine in engines.usable():
+        for status in engine.list():
+            return engine, status
+    raise NotFound("there are no runs here; start one with: allranks run -- python SCRIPT")

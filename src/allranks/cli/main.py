@@ -1,0 +1,167 @@
+"""The command line's entry: finds the verb, and turns whatever goes wrong into one message and an exit code.
+
+Nothing heavy is imported before a verb is chosen: ``allranks --help`` is quick because of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from allranks import __version__
+from allranks.errors import Error
+
+EXIT_BROKE = 70
+EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
+
+VERBS = {
+    "run": "start a gang and follow it to its end",
+    "plan": "show what would be started, and what is not honoured",
+    "list": "list the runs, newest first",
+    "status": "tell how a run is doing, rank by rank, and why it broke",
+    "logs": "show what the ranks printed",
+    "cancel": "end a run and everything that belongs to it",
+    "init": "write a commented spec to start from",
+    "engines": "list where a gang can run",
+}
+"""Each verb is a module of its own; what it does is said here too, so that help need not import it."""
+
+
+class Verbs(click.Group):
+    """The verbs, each imported when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All verbs, in the order of help."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Import a verb's module and return its command; None when there is no such verb."""
+        if name not in VERBS:
+            return None
+        command: click.Command = import_module(f"allranks.cli.{name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest verb when somebody mistypes one, and the way to run a script when it is one."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            raise click.UsageError(f"no such command: {args[0]}{_meant(args[0])}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs from the table above."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+def _meant(word: str) -> str:
+    from difflib import get_close_matches
+
+    if word.endswith((".yaml", ".yml")):
+        return f"; did you mean: allranks run {word}"
+    if word.endswith(".py") or word in ("python", "python3"):
+        return "; did you mean: allranks run -- python SCRIPT"
+    near = get_close_matches(word, VERBS, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _show_completion(ctx: click.Context, param: click.Parameter, shell: str | None) -> None:
+    if not shell or ctx.resilient_parsing:
+        return
+    from click.shell_completion import get_completion_class
+
+    completion = get_completion_class(shell)
+    if completion is not None:
+        click.echo(completion(allranks, {}, "allranks", "_ALLRANKS_COMPLETE").source())
+    ctx.exit()
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.option(
+    "--show-completion",
+    type=click.Choice(["bash", "zsh", "fish"]),
+    expose_value=False,
+    is_eager=True,
+    callback=_show_completion,
+    help='Print the completion script of a shell. For bash: eval "$(allranks --show-completion bash)"',
+)
+def allranks() -> None:
+    """One file says what a gang of ranks is. It starts together, restarts together, and names the rank that broke it.
+
+    \b
+    allranks run --nodes 2 --ranks 2 -- python train.py
+    allranks init && allranks run job.yaml
+    """
+
+
+def main() -> None:
+    """Run the command line of this process and exit."""
+    sys.exit(call(sys.argv[1:]))
+
+
+def call(argv: Sequence[str]) -> int:
+    """Run one command line and return its exit code. Whatever goes wrong is said in one message on stderr."""
+    try:
+        code = allranks.main(list(argv), prog_name="allranks", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        return _usage(error)
+    except Error as error:
+        _say(f"allranks: {error}")
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return _broken_pipe()
+    except SystemExit as stop:  # click's own way out when nobody reads its output any more
+        return _broken_pipe() if stop.code == 1 else int(stop.code or 0)
+    except Exception as error:  # noqa: BLE001 - the last rim: a person gets one line, the traceback goes to a file
+        _say(f"allranks broke: {type(error).__name__}: {error}; please report this with {_save_traceback()}")
+        return EXIT_BROKE
+
+
+def _usage(error: click.ClickException) -> int:
+    message = error.format_message()
+    _say(f"allranks: {message[:1].lower()}{message[1:]}")
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        _say(f"Try '{context.command_path} --help'.")
+    return error.exit_code
+
+
+def _say(message: str) -> None:
+    try:
+        click.echo(message, err=True)
+    except OSError:
+        pass  # nobody listens; the exit code still tells
+
+
+def _broken_pipe() -> int:
+    """Be quiet, also when the interpreter flushes its output at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_PIPE
+
+
+def _save_traceback() -> str:
+    """Write the traceback where it can be found; where nothing can be written, return it instead of its path."""
+    import tempfile
+    import traceback
+
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="allranks-broke-", suffix=".txt", delete=False) as file:
+            file.write(f"allranks {__version__}, Python {sys.version}\n{sys.argv}\n\n{traceback.format_exc()}")
+        return file.name
+    except OSError:
+        return f"this traceback:\n{traceback.format_exc()}"
+
+
+if __name__ == "__main__":
+    main()

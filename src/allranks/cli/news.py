@@ -1,0 +1,57 @@
+"""What changed since the last look at a run, as lines for a person: pure, told the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allranks.cli import words
+from allranks.node.status import Status
+
+PATIENCE = 1.0
+"""Seconds of waiting before it is said what is awaited."""
+
+
+class News:
+    """Turns one status after another into lines, each said once."""
+
+    def __init__(self) -> None:
+        self._broke = -1
+        self._notes = 0
+        self._attempt = -1
+        self._waiting: str | None = None
+        self._waiting_since = 0.0
+
+    def of(self, status: Status, now: float) -> list[str]:
+        """What is new in this status; ``now`` is a monotonic time in seconds."""
+        return [*self._new_notes(status), *self._breaks(status), *self._starts(status), *self._waits(status, now)]
+
+    def _new_notes(self, status: Status) -> Iterator[str]:
+        yield from (f"note: {note}" for note in status.notes[self._notes :])
+        self._notes = len(status.notes)
+
+    def _breaks(self, status: Status) -> Iterator[str]:
+        """Attempts that broke, once the run goes on from them: what ends a run is told at its end."""
+        if status.is_over:
+            return
+        for cause in status.causes:
+            if cause.attempt > self._broke and (status.phase == "restarting" or status.attempt > cause.attempt):
+                self._broke = cause.attempt
+                yield words.broken(cause, status)
+
+    def _starts(self, status: Status) -> Iterator[str]:
+        if status.phase == "running" and status.attempt > self._attempt:
+            self._attempt = status.attempt
+            size = f"{words.counted(status.world_size, 'rank')} on {words.counted(len(status.nodes), 'node')}"
+            yield f"attempt {status.attempt}: {size} running"
+
+    def _waits(self, status: Status, now: float) -> Iterator[str]:
+        """Say what is awaited once it takes long, and again whenever it changes."""
+        if status.phase not in ("pending", "starting", "restarting"):
+            self._waiting = None
+            return
+        if self._waiting is None:
+            self._waiting, self._waiting_since = "", now
+        text = words.awaited(status)
+        if now - self._waiting_since >= PATIENCE and text != self._waiting:
+            self._waiting = text
+            yield f"{status.phase}: {text}"
