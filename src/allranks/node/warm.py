@@ -1,0 +1,99 @@
+"""The zygote's imports: one name at a time, with a look at the world in between and in the midst of them."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+import time
+from collections import deque
+from contextlib import contextmanager
+from typing import Callable, Deque, Dict, Iterable, Iterator, List
+
+from allranks.node import imports
+
+LOOK_EVERY = 0.02  # seconds between looks in the midst of an import
+SLOW_IMPORT = 0.005  # seconds; a faster one has not initialised CUDA
+
+
+class Warm:
+    """What is to be imported and what came of it.
+
+    ``poisoned`` and ``unsafe`` say why no rank can be forked any more, and ``culprit`` names the module that did
+    it. ``look`` runs in signal handlers, while ``importing``.
+    """
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        self.count, self.seconds = 0, 0.0
+        self.poisoned = self.unsafe = self.culprit = ""
+        self.failed: Dict[str, str] = {}
+        self.importing = False
+        self._look = look
+        self._wanted: Deque[str] = deque()
+        self._installed = imports.Installed()
+
+    def want(self, names: Iterable[str]) -> None:
+        self._wanted.extend(names)
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._wanted)
+
+    def import_next(self) -> None:
+        """Import one name; after the last, freeze what there is."""
+        name = self._wanted.popleft()
+        if not (self.unsafe or self.poisoned or name in self.failed or name.split(".")[0] == "allranks"):
+            self._import(name)
+        if not self._wanted:
+            freeze()
+
+    def _import(self, name: str) -> None:
+        began = time.monotonic()
+        with self._watching() as guard:
+            error = imports.import_installed(name, self._installed)
+        seconds = time.monotonic() - began
+        self.count, self.seconds = self.count + 1, self.seconds + seconds
+        self._judge(name, error, guard.refused)
+        if seconds > SLOW_IMPORT and imports.cuda_is_initialised():
+            self.poisoned, self.culprit = f"importing {name} initialised CUDA", name
+
+    @contextmanager
+    def _watching(self) -> Iterator[imports.Guard]:
+        """Refuse the user's modules, and look around all the while. A module may take a signal: not for long."""
+        guard = imports.Guard(self._installed)
+        sys.meta_path.insert(0, guard)
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGCHLD, signal.SIGALRM, *ENDING)}
+        signal.signal(signal.SIGALRM, lambda number, frame: self._look())
+        self.importing = True
+        signal.setitimer(signal.ITIMER_REAL, LOOK_EVERY, LOOK_EVERY)
+        try:
+            yield guard
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self.importing = False
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            if guard in sys.meta_path:
+                sys.meta_path.remove(guard)
+
+    def _judge(self, name: str, error: str, refused: List[str]) -> None:
+        """Note a failure. One that the rank would meet too is the rank's affair; anything stranger ends forking."""
+        if error:
+            self.failed[name] = error
+        if refused:
+            self.unsafe = f"{name} imports {refused[0]}, which is the job's own module"
+        elif error and not error.startswith(("ImportError", "ModuleNotFoundError")):
+            self.unsafe = f"importing {name} raised {error}"
+        elif len(sys._current_frames()) > 1:
+            self.unsafe = f"importing {name} started a thread"
+        if self.unsafe:
+            self.culprit = name
+
+
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def freeze() -> None:
+    """Keep the collector off pages that ranks share: with torch and DeepSpeed 12 MB a rank are private, not 120."""
+    gc.collect()
+    gc.freeze()
