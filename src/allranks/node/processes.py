@@ -145,6 +145,20 @@ def environment(pid: int) -> Dict[bytes, bytes]:
     return dict(pair.partition(b"=")[::2] for pair in pairs if pair)
 
 
+def listening(port: int) -> bool:
+    """Tell whether some socket of this network namespace listens on the TCP port."""
+    wanted = f":{port:04X}"
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as file:
+                rows = [line.split() for line in file]
+        except FileNotFoundError:  # no IPv6 here
+            continue
+        if any(row[3] == "0A" and row[1].endswith(wanted) for row in rows):  # 0A: TCP_LISTEN
+            return True
+    return False
+
+
 class Title:
     """The command line in ps: the kernel reads it from our own memory, so it can be covered and put back."""
 
