@@ -53,8 +53,10 @@ def _run(argv: Sequence[str]) -> str | tuple[str, ...]:
 def _told(error: ValidationError) -> str:
     from allranks.spec.wording import sentence
 
-    lines = []
-    for problem in error.errors(include_url=False):
-        field, _, rest = sentence(problem).partition(": ")
-        lines.append(f"{OPTIONS.get(field, f'--{field}')}: {rest}")
-    return "\n".join(lines)
+    return "\n".join(_by_option(sentence(problem)) for problem in error.errors(include_url=False))
+
+
+def _by_option(told: str) -> str:
+    """Say ``--nodes: found 0`` for ``nodes: found 0``."""
+    field, found, rest = told.partition(": found ")
+    return f"{OPTIONS.get(field, f'--{field}')}{found}{rest}" if found else told

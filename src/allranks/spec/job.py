@@ -117,7 +117,9 @@ Memory = Annotated[Quantity, AfterValidator(_memory)]
 # Values may be written bare (OMP_NUM_THREADS: 4); the loader keeps the text as it stands in the file.
 Scalar = Annotated[Text, WithJsonSchema({"type": ["string", "number", "boolean"]})]
 EnvName = Annotated[str, AfterValidator(_env_name)]
-Manifest = Annotated[dict[str, Any], AfterValidator(_plain_data)]
+Manifest = Annotated[
+    dict[str, Any], AfterValidator(_plain_data), about("Merged last into what the engine renders.", "its own")
+]
 
 
 def _form_of_run(value: object) -> str | None:
@@ -251,48 +253,49 @@ class Failure(Part):
     ttl: Annotated[Duration | None, about("How long a finished run is kept; none means for ever.", CONTAINERS)] = None
 
 
-class EngineOptions(Part):
-    """What only one engine has."""
-
-    manifest: Annotated[Manifest, about("Merged last into what the engine renders.", "its own")] = Field(
-        default_factory=dict
-    )
-
-
-class MPIJobOptions(EngineOptions):
+class MPIJobOptions(Part):
     """Options of the engine mpijob."""
 
     start: Annotated[
         Literal["agents", "mpirun"],
         about("Who starts the agents: the pods themselves, or mpirun over ssh.", "mpijob"),
     ] = "agents"
+    manifest: Manifest = Field(default_factory=dict)
 
 
-class TrainJobOptions(EngineOptions):
+class TrainJobOptions(Part):
     """Options of the engine trainjob."""
 
     runtime: Annotated[
         Word | None, about("A ClusterTrainingRuntime to use; none means that allranks makes one.", "trainjob")
     ] = None
+    manifest: Manifest = Field(default_factory=dict)
 
 
-class PyTorchJobOptions(EngineOptions):
+class PyTorchJobOptions(Part):
     """Options of the engine pytorchjob."""
 
+    manifest: Manifest = Field(default_factory=dict)
 
-class JobSetOptions(EngineOptions):
+
+class JobSetOptions(Part):
     """Options of the engine jobset."""
 
+    manifest: Manifest = Field(default_factory=dict)
 
-class RunaiOptions(EngineOptions):
+
+class RunaiOptions(Part):
     """Options of the engine runai."""
 
     project: Annotated[Word | None, about("Project; none means the client's current one.", "runai")] = None
     interactive: Annotated[bool, about("Whether the gang counts as interactive work.", "runai")] = False
+    manifest: Manifest = Field(default_factory=dict)
 
 
-class RayOptions(EngineOptions):
+class RayOptions(Part):
     """Options of the engine ray."""
+
+    manifest: Manifest = Field(default_factory=dict)
 
 
 class Engines(Part):

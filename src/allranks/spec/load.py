@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from allranks import __version__
 from allranks.errors import SpecError
 from allranks.spec.job import Job
-from allranks.spec.tree import EMPTY, Node, Position, Problem, read
+from allranks.spec.tree import EMPTY, INIT, Node, Position, Problem, read
 from allranks.spec.write import dump
 
 __all__ = ["dump", "load", "parse"]
@@ -63,7 +63,7 @@ def _bytes(path: str | PathLike[str]) -> bytes:
 
 def _unreadable(error: Exception, path: Path) -> str:
     if isinstance(error, FileNotFoundError):
-        return f"no such file; {_beside(path) or 'allranks init writes a starter'}"
+        return f"no such file; {_beside(path) or INIT}"
     if isinstance(error, IsADirectoryError):
         return "this is a directory; name the file in it"
     if isinstance(error, PermissionError):
@@ -164,7 +164,8 @@ def _position(root: Node, error: ErrorDetails) -> Position:
     if not by_name:
         return _walk(root, location)[-1].position
     *way, name = [step for step in location if step != "[key]"]
-    return _walk(root, way)[-1].keys[str(name)]
+    holder = _walk(root, way)[-1]
+    return holder.keys.get(str(name), holder.position)
 
 
 def _listing(source: str, problems: list[Problem]) -> str:

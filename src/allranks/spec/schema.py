@@ -6,14 +6,17 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from pydantic.json_schema import GenerateJsonSchema
+
 from allranks.spec.job import Job
+from allranks.spec.units import Duration
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema() -> dict[str, Any]:
     """Describe ``kind: Job``: every field with its unit, default and the engines that honour it."""
-    job = Job.model_json_schema()
+    job = Job.model_json_schema(schema_generator=_WithDurations)
     for model in (job, *job["$defs"].values()):
         for field in model.get("properties", {}).values():
             _describe(field)
@@ -24,6 +27,12 @@ def schema() -> dict[str, Any]:
 def text() -> str:
     """Write the schema as JSON."""
     return json.dumps(schema(), indent=2) + "\n"
+
+
+class _WithDurations(GenerateJsonSchema):
+    def encode_default(self, dft: Any) -> Any:
+        """Write a default duration as it would stand in a file; pydantic leaves out what is no JSON."""
+        return str(dft) if isinstance(dft, Duration) else super().encode_default(dft)
 
 
 def _describe(field: dict[str, Any]) -> None:

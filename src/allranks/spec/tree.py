@@ -32,7 +32,8 @@ MOST_VALUES = 10_000
 # The parser's time grows with the square of some lines (one of exclamation marks).
 LONGEST_LINE = 262_144
 
-EMPTY = "the file is empty; 'allranks init' writes a starter"
+INIT = "'allranks init' writes a starter"
+EMPTY = f"the file is empty; {INIT}"
 NO_ANCHORS = "a spec has none: write the value out"
 NOT_YAML = "this is not YAML: "
 # What the parser says, and what a person needs to hear.
@@ -158,8 +159,8 @@ class _Reader:
             raise Problem(position, f"nested too deep; a spec has at most {DEEPEST} levels")
         self._refuse_extras(event, position)
         if isinstance(event, ScalarEvent):
-            bare = event.implicit[0]
-            return Node(position, scalar(event.value) if bare else event.value, event.value if bare else "")
+            text = _text(event)
+            return Node(position, scalar(text), text) if event.implicit[0] else Node(position, text)
         if isinstance(event, MappingStartEvent):
             return self._mapping(position, depth)
         return self._sequence(position, depth)
@@ -197,7 +198,15 @@ class _Reader:
             raise Problem(place, "a field's name is text, not a list or mapping")
         if event.value == "<<" and event.implicit[0]:
             raise Problem(place, "found the merge key '<<'; a spec has none: write the values out")
-        return event.value, place
+        return _text(event), place
+
+
+def _text(event: ScalarEvent) -> str:
+    """Join the surrogate pairs that JSON's escapes make of one character; alone, they are none."""
+    try:
+        return str(event.value).encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise Problem(_position(event), "found half of a surrogate pair; no text holds that") from error
 
 
 def _position(event: Event) -> Position:

@@ -86,7 +86,7 @@ DECIMAL_UNITS = {"n": 1, "u": 10**3, "m": 10**6, "": NANO} | {
 }
 BINARY_UNITS = {f"{unit}i": NANO * 1024**power for power, unit in enumerate("KMGTPE", start=1)}
 QUANTITY = re.compile(
-    r"(?P<whole>\d{1,19})(?:\.(?P<part>\d{0,9}))?(?P<unit>[KMGTPE]i|[numkMGTPE]|)(?:[eE](?P<power>[+-]?\d{1,2}))?",
+    r"(?P<whole>\d{1,30})(?:\.(?P<part>\d{0,9}))?(?P<unit>[KMGTPE]i|[numkMGTPE]|)(?:[eE](?P<power>[+-]?\d{1,2}))?",
     re.ASCII,
 )
 QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]*)?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$"
