@@ -37,6 +37,9 @@ from allranks.node.status import Status
 if TYPE_CHECKING:
     from allranks.spec.job import Job
 
+SUPERVISOR = Path(node.__file__).with_name("__main__.py")
+"""By its path and not by -m, which would let modules of the current folder stand in for the standard library's."""
+
 START_TIMEOUT = 10.0
 """Seconds a supervisor may take until the run has its first record; it needs a fifth of one."""
 
@@ -183,8 +186,7 @@ def _or_nothing(run: RunDir) -> Iterator[None]:
 
 def _start(run: RunDir, detach: bool) -> tuple[subprocess.Popen[bytes], int | None]:
     """Start the supervisor in a session of its own. It ends the gang when our end of the lifeline closes unspoken."""
-    # By its path and not by -m, which would let modules of the current folder stand in for the standard library's.
-    command = [sys.executable, str(Path(node.__file__).with_name("__main__.py")), "init", str(run.plan)]
+    command = [sys.executable, str(SUPERVISOR), "init", str(run.plan)]
     with _or_nothing(run), ExitStack() as ours:
         theirs: tuple[int, ...] = ()
         lifeline = None

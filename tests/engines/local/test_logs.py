@@ -1,0 +1,187 @@
+"""Ranks' lines from their files: nothing lost, in order per rank, bounded."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allranks.engines.engine import LogFilter, LogLine
+from allranks.engines.local import logs, rundir
+from allranks.engines.local.rundir import RunDir
+from allranks.errors import EngineError, UsageError
+
+ALL = LogFilter()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> RunDir:
+    """A living run of two nodes with two ranks each."""
+    made = RunDir(rundir.runs_home() / "digits")
+    made.logs.mkdir(parents=True)
+    gang = {"run": "digits", "engine": "local", "version": "0", "nodes": 2, "ranks_per_node": 2, "launcher": "native"}
+    made.plan.write_text(json.dumps({**gang, "argv": [], "workdir": "/", "coordinator": "", "state": str(made.path)}))
+    monkeypatch.setattr(RunDir, "holder", lambda self: rundir.Holder(1, "1"))
+    record(made, phase="running")
+    return made
+
+
+def record(run: RunDir, **status: Any) -> None:
+    rundir.write_atomically(run.path / "status.json", json.dumps({"name": "digits", "engine": "local", **status}))
+
+
+def say(run: RunDir, who: str, data: bytes, attempt: int = 0) -> None:
+    file = run.logs / f"attempt-{attempt}" / f"{who}.log"
+    file.parent.mkdir(exist_ok=True)
+    with file.open("ab") as log:
+        log.write(data)
+
+
+def texts(run: RunDir, wanted: LogFilter = ALL) -> list[str]:
+    return [line.text for line in logs.read(run, wanted)]
+
+
+def followed(run: RunDir, wanted: LogFilter = ALL, *steps: Callable[[], None]) -> list[LogLine]:
+    """Follow to the end; at each moment of nothing new, take the next step."""
+    queue = list(steps)
+    lines = []
+    for line in logs.follow(run, wanted):
+        if line is not None:
+            lines.append(line)
+        elif queue:
+            queue.pop(0)()
+    return lines
+
+
+def test_each_line_knows_its_attempt_node_and_rank(run: RunDir) -> None:
+    say(run, "rank-3", b"hello\n", attempt=2)
+    say(run, "node-1", b"launcher\n", attempt=2)
+    assert list(logs.read(run, ALL)) == [LogLine(2, 1, None, "launcher"), LogLine(2, 1, 3, "hello")]
+
+
+def test_filters_choose_ranks_nodes_and_attempts(run: RunDir) -> None:
+    for attempt in (0, 1):
+        for who in ("node-0", "node-1", "rank-0", "rank-1", "rank-2", "rank-3"):
+            say(run, who, f"{attempt} {who}\n".encode(), attempt)
+    assert texts(run, LogFilter(ranks=frozenset({1, 2}))) == ["1 rank-1", "1 rank-2"]
+    assert texts(run, LogFilter(nodes=frozenset({1}), attempt=0)) == ["0 node-1", "0 rank-2", "0 rank-3"]
+    assert texts(run, LogFilter(ranks=frozenset({0}), since=0)) == ["0 rank-0", "1 rank-0"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (LogFilter(ranks=frozenset({4})), "run digits has no rank 4; it has ranks 0 to 3"),
+        (LogFilter(nodes=frozenset({-1})), "run digits has no node -1; it has nodes 0 to 1"),
+    ],
+)
+def test_a_rank_or_node_that_is_not_there_is_an_error(run: RunDir, wanted: LogFilter, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        texts(run, wanted)
+
+
+def test_an_attempt_that_is_not_there_is_an_error_with_those_that_are(run: RunDir) -> None:
+    say(run, "rank-0", b"", attempt=0)
+    say(run, "rank-0", b"", attempt=3)
+    with pytest.raises(EngineError, match=r"^run digits has no logs of attempt 2; attempts with logs: 0, 3$"):
+        texts(run, LogFilter(attempt=2))
+
+
+def test_a_partial_last_line_is_kept(run: RunDir) -> None:
+    say(run, "rank-0", b"one\ntwo")
+    assert texts(run) == ["one", "two"]
+
+
+def test_a_partial_line_is_held_back_until_it_is_whole_or_its_attempt_is_over(run: RunDir) -> None:
+    say(run, "rank-0", b"begun ")
+    lines = followed(
+        run,
+        ALL,
+        lambda: say(run, "rank-0", b"and done\nlast words"),
+        lambda: record(run, phase="failed"),
+    )
+    assert [line.text for line in lines] == ["begun and done", "last words"]
+
+
+def test_following_goes_on_through_restarts_and_ends_with_the_run(run: RunDir) -> None:
+    say(run, "rank-0", b"first\n")
+    lines = followed(
+        run,
+        ALL,
+        lambda: record(run, phase="restarting", attempt=0),
+        lambda: say(run, "rank-0", b"second\n", 1),
+        lambda: record(run, phase="running", attempt=1),
+        lambda: say(run, "rank-0", b"third\n", 1),
+        lambda: record(run, phase="succeeded", attempt=1),
+    )
+    assert [(line.attempt, line.text) for line in lines] == [(0, "first"), (1, "second"), (1, "third")]
+
+
+def test_following_one_attempt_ends_with_that_attempt(run: RunDir) -> None:
+    say(run, "rank-0", b"first\n")
+    say(run, "rank-0", b"second\n", attempt=1)
+    record(run, phase="running", attempt=1)
+    assert [line.text for line in followed(run, LogFilter(attempt=0))] == ["first"]
+
+
+def test_following_a_run_that_is_over_before_any_rank_started_ends(run: RunDir) -> None:
+    record(run, phase="failed")
+    assert followed(run, LogFilter(since=0)) == []
+
+
+def test_attempts_that_came_and_went_between_two_looks_are_all_shown(run: RunDir) -> None:
+    for attempt in range(4):
+        say(run, "rank-1", f"{attempt}\n".encode(), attempt)
+    record(run, phase="failed", attempt=3)
+    assert [line.text for line in followed(run, LogFilter(since=0))] == ["0", "1", "2", "3"]
+    assert [line.text for line in followed(run)] == ["3"]
+
+
+def test_bytes_that_are_no_text_and_line_ends_of_other_systems_do_no_harm(run: RunDir) -> None:
+    say(run, "rank-0", b"\xff\x00\xfe\nwindows\r\n10%\r20%\r30%\n\n")
+    assert texts(run) == ["\ufffd\x00\ufffd", "windows", "10%\r20%\r30%", ""]
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "€", "𝄞"])
+def test_a_line_without_end_comes_in_pieces_and_no_character_is_torn(run: RunDir, letter: str) -> None:
+    long = letter * (3 * logs.CHUNK)
+    say(run, "rank-0", long.encode() + b"\nshort\n")
+    pieces = texts(run)
+    assert pieces[-1] == "short"
+    assert "".join(pieces[:-1]) == long
+    assert max(len(piece.encode()) for piece in pieces) <= 2 * logs.CHUNK
+
+
+def test_nothing_is_lost_or_out_of_order_while_four_ranks_write(run: RunDir) -> None:
+    def write(rank: int) -> None:
+        for burst in range(50):
+            say(run, f"rank-{rank}", b"".join(f"{rank} {burst * 100 + n} {'x' * 70}\n".encode() for n in range(100)))
+            time.sleep(0.001)
+
+    def write_all() -> None:
+        writers = [threading.Thread(target=write, args=(rank,)) for rank in range(4)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        record(run, phase="succeeded")
+
+    thread = threading.Thread(target=write_all)
+    thread.start()
+    seen: dict[int | None, list[int]] = {}
+    for line in followed(run):
+        seen.setdefault(line.rank, []).append(int(line.text.split()[1]))
+    thread.join()
+    assert seen == {rank: list(range(5000)) for rank in range(4)}
+
+
+def test_logs_of_a_run_whose_name_was_used_again_are_still_its_own(run: RunDir, tmp_path: Path) -> None:
+    say(run, "rank-0", b"the old one\n")
+    record(run, phase="succeeded")
+    rundir.move_aside(run)
+    assert texts(RunDir(run.path.with_name("digits.1"))) == ["the old one"]

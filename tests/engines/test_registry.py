@@ -1,0 +1,33 @@
+"""Which engines there are, and what is said of the others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from allranks import engines
+from allranks.engines.engine import CanLog
+from allranks.errors import EngineError, UsageError
+
+
+def test_the_local_engine_is_found_by_name_and_keeps_logs() -> None:
+    engine = engines.get("local")
+    assert engine.name == "local"
+    assert isinstance(engine, CanLog)
+
+
+def test_a_mistyped_engine_is_an_error_with_the_nearest_name() -> None:
+    with pytest.raises(UsageError, match=r"^no such engine: locl; allowed: local; did you mean local\?$"):
+        engines.get("locl")
+
+
+def test_an_engine_of_a_later_version_says_so() -> None:
+    with pytest.raises(EngineError, match=r"^engine mpijob is not in this version of allranks; it has: local$"):
+        engines.get("mpijob")
+
+
+def test_the_registry_imports_nothing_heavy() -> None:
+    code = "import sys, allranks.engines.local.control; print({'pydantic', 'rich', 'click'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
