@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional
 
 from allranks.node.cause import Cause
@@ -62,7 +62,8 @@ class Status:
         return self.phase in ENDED
 
     def to_json(self) -> Dict[str, Any]:
-        return {**asdict(self), "causes": [c.to_json() for c in self.causes]}
+        nodes = [{**vars(node), "ranks": [dict(vars(rank)) for rank in node.ranks]} for node in self.nodes]
+        return {**vars(self), "nodes": nodes, "causes": [cause.to_json() for cause in self.causes]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Status:

@@ -1,0 +1,265 @@
+"""One node's agent: dials the roll call, starts and ends this node's ranks as told, reports every end.
+
+``Agent`` is the conversation with the coordinator; what the node holds is ``ranks.py``'s. When the conversation breaks,
+the ranks are ended before it is taken up again: two attempts are never alive at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import time
+from typing import Any, List, Mapping, Optional, Tuple
+
+from allranks.engines.local import identity as local_identity
+from allranks.node import processes, wire
+from allranks.node.gang import Gang, load, read_secret
+from allranks.node.launch.spawn import Start
+from allranks.node.listen import Listener, new_incarnation
+from allranks.node.place import Place
+from allranks.node.ranks import Ranks
+
+EXIT_DONE, EXIT_GIVEN_UP, EXIT_TERMINATED = 0, 42, 143
+REDIAL = 0.2
+SLOT_TAKEN_PAUSE = 1.0
+LISTEN_POLL = 0.003
+LISTEN_WAIT = 1.0
+
+
+def log(text: str) -> None:
+    """One line into the agent's own log."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+class Agent:
+    """The node's conversation with the coordinator, from the first dial to the verdict."""
+
+    def __init__(self, gang: Gang, place: Place, secret: bytes, zygote: str) -> None:
+        self.gang, self.place, self._secret = gang, place, secret
+        self._incarnation = new_incarnation()
+        self._wire: Optional[wire.Wire] = None
+        self.ranks = Ranks(gang, place.node, zygote, self._tell)
+        self.attempt, self.used = _recall(gang, place.node)
+        self._stopping: Optional[asyncio.Task[None]] = None
+
+    def _tell(self, **message: Any) -> None:
+        if self._wire is not None:
+            self._wire.send(**message)
+
+    async def run(self) -> int:
+        """Converse until the verdict; returns the agent's exit code."""
+        self.ranks.open()
+        give_up = time.monotonic() + self.gang.start_timeout
+        why = "not tried"
+        while time.monotonic() < give_up:
+            try:
+                self._wire = await self._dial()
+            except (OSError, wire.WireError) as error:
+                if str(error) != why:
+                    why = str(error)
+                    log(f"dialling {self.place.coordinator}:{self.gang.port}: {why}")
+                await asyncio.sleep(REDIAL)
+                continue
+            code = await self._converse(self._wire)
+            self._wire = None
+            await self._end_ranks()
+            if code is not None:
+                return code
+            give_up = time.monotonic() + self.gang.start_timeout
+        log(f"gave up: no coordinator for {self.gang.start_timeout:g} s ({why})")
+        return EXIT_GIVEN_UP
+
+    async def _dial(self) -> wire.Wire:
+        """Try every address the coordinator's name has now; a replaced node's old one may still be listed."""
+        source = self.gang.addresses[self.place.node] if self.gang.engine == "local" and self.gang.addresses else None
+        found = await asyncio.get_running_loop().getaddrinfo(
+            self.place.coordinator, self.gang.port, type=socket.SOCK_STREAM
+        )
+        error: Exception = OSError(f"{self.place.coordinator} has no address")
+        for address in dict.fromkeys(str(info[4][0]) for info in found):
+            try:
+                return await wire.dial(address, self.gang.port, self._secret, source)
+            except (OSError, wire.WireError) as failed:
+                error = failed
+        raise error
+
+    async def _converse(self, line: wire.Wire) -> Optional[int]:
+        """Until the connection or the lease ends (None) or the run does (an exit code)."""
+        loop = asyncio.get_running_loop()
+        self._lease_until = loop.time() + self.gang.lease
+        line.send(
+            type="hello", run=self.gang.run, nodes=self.gang.nodes, ranks_per_node=self.gang.ranks_per_node,
+            version=self.gang.version, node=self.place.node, incarnation=self._incarnation,
+            host=_host_name(self.gang, self.place.node), attempt=self.attempt, used=self.used, clock=time.time(),
+            ready=self.ranks.ready, waiting_for=self.ranks.waiting_for,
+        )  # fmt: skip
+        beats = asyncio.ensure_future(self._beat(line))
+        try:
+            while True:
+                message = await asyncio.wait_for(line.receive(), max(0.001, self._lease_until - loop.time()))
+                if message is None:
+                    log("the coordinator hung up")
+                    return None
+                code = await self._follow(message)
+                if code is not None:
+                    return code if code >= 0 else None
+        except asyncio.TimeoutError:
+            log(f"no answer from the coordinator for {self.gang.lease:g} s: the lease has ended")
+        except wire.WireError as error:
+            log(f"the coordinator broke the protocol: {error}")
+        finally:
+            beats.cancel()
+            line.close()
+        return None
+
+    async def _beat(self, line: wire.Wire) -> None:
+        """A lease runs from the sending of the last heartbeat that was answered."""
+        while True:
+            line.send(type="beat", sent=asyncio.get_running_loop().time())
+            await asyncio.sleep(self.gang.heartbeat)
+
+    async def _follow(self, message: Mapping[str, Any]) -> Optional[int]:
+        """Do what the coordinator says: an exit code ends the agent, -1 the conversation, None neither."""
+        kind = message.get("type")
+        if kind == "beat":
+            self._lease_until = float(message["sent"]) + self.gang.lease
+        elif kind == "start":
+            await self._start(message)
+        elif kind == "stop":
+            self._stopping = asyncio.ensure_future(self._stop(int(message["attempt"])))
+        elif kind == "finish":
+            log(f"finished: {message['phase']} {message['reason']}")
+            return EXIT_DONE if message["phase"] == "succeeded" else EXIT_GIVEN_UP
+        elif kind == "wait":
+            log(f"waiting: {message['why']}")
+            await asyncio.sleep(SLOT_TAKEN_PAUSE)
+            return -1
+        elif kind == "refused":
+            log(f"refused: {message['why']}")
+            return EXIT_GIVEN_UP
+        return None
+
+    async def _start(self, message: Mapping[str, Any]) -> None:
+        self.attempt, self.used = int(message["attempt"]), int(message["used"])
+        _remember(self.gang, self.place.node, self.attempt, self.used)
+        start = Start(self.attempt, str(message["address"]), int(message["port"]))
+        self.ranks.start(start)
+        if self.place.node == 0 and self.gang.nodes > 1:
+            asyncio.ensure_future(self._watch_store(start))
+
+    async def _watch_store(self, start: Start) -> None:
+        """Say when rank 0's store listens, or when it is not worth waiting for any longer."""
+        until = time.monotonic() + LISTEN_WAIT
+        while time.monotonic() < until and self.ranks.alive and not processes.listening(start.port):
+            await asyncio.sleep(LISTEN_POLL)
+        self._tell(type="listening", attempt=start.attempt)
+
+    async def _stop(self, attempt: int) -> None:
+        await self.ranks.stop(self.gang.grace)
+        self._tell(type="idle", attempt=attempt)
+
+    async def _end_ranks(self) -> None:
+        """No conversation, no ranks: without a coordinator nobody may train on."""
+        if self._stopping is not None:
+            self._stopping.cancel()
+        await self.ranks.stop(0.0)
+
+    async def leave(self, why: str) -> None:
+        """Say bye and end this node's ranks."""
+        self._tell(type="bye", why=why)
+        if self._wire is not None:
+            await self._wire.flush()
+        await self.ranks.stop(min(self.gang.grace, 5.0))
+
+
+def _host_name(gang: Gang, node: int) -> str:
+    return gang.name_of(node) if gang.engine == "local" else socket.gethostname()
+
+
+def _memory_path(gang: Gang, node: int) -> str:
+    return os.path.join(gang.state, f"node-{node}.json")
+
+
+def _recall(gang: Gang, node: int) -> List[int]:
+    """Attempt and restarts used, as an earlier life of this agent knew them."""
+    try:
+        with open(_memory_path(gang, node), encoding="utf-8") as file:
+            known = json.load(file)
+        return [int(known["attempt"]), int(known["used"])]
+    except (OSError, ValueError, KeyError, TypeError):
+        return [-1, 0]
+
+
+def _remember(gang: Gang, node: int, attempt: int, used: int) -> None:
+    path = _memory_path(gang, node)
+    try:
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump({"attempt": attempt, "used": used}, file)
+        os.replace(path + ".new", path)
+    except OSError as error:
+        log(f"cannot keep the count of attempts in {path}: {error.strerror}")
+
+
+class Node:
+    """The whole process: the agent, and on node 0 the coordinator beside it."""
+
+    def __init__(self, gang: Gang, place: Place, zygote: str, listening: Optional[int]) -> None:
+        secret = read_secret(gang.state)
+        self.gang = gang
+        self.agent = Agent(gang, place, secret, zygote)
+        self.listener = Listener(gang, secret, socket.socket(fileno=listening)) if listening is not None else None
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        agent = asyncio.ensure_future(self.agent.run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_terminate, agent)
+        if self.listener is None:
+            return await _result(agent)
+        listener = asyncio.ensure_future(self.listener.run())
+        await asyncio.wait([listener, agent], return_when=asyncio.FIRST_COMPLETED)
+        agent.cancel()
+        await self.agent.ranks.stop(0.0)
+        if not listener.done():
+            return await _result(agent)
+        verdict = self.listener.coordinator.verdict
+        return EXIT_DONE if verdict is not None and verdict.phase == "succeeded" else EXIT_GIVEN_UP
+
+    def _on_terminate(self, agent: asyncio.Future[int]) -> None:
+        """On this machine a signal means the run is cancelled, in a container that this node goes away."""
+        if self.gang.engine != "local":
+            asyncio.ensure_future(self._leave(agent))
+        elif self.listener is not None:
+            self.listener.coordinator.cancel(*read_cancel(self.gang.state))
+
+    async def _leave(self, agent: asyncio.Future[int]) -> None:
+        await self.agent.leave("SIGTERM")
+        agent.cancel()
+
+
+async def _result(agent: asyncio.Future[int]) -> int:
+    try:
+        return await agent
+    except asyncio.CancelledError:
+        return EXIT_TERMINATED
+
+
+def read_cancel(state: str) -> Tuple[str, int]:
+    """Who cancelled, and what ``run`` exits with, as the canceller wrote it before its signal."""
+    try:
+        with open(os.path.join(state, "cancel"), encoding="utf-8") as file:
+            asked = json.load(file)
+        return str(asked["reason"]), int(asked["code"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "cancelled by a signal", EXIT_TERMINATED
+
+
+def main(argv: List[str]) -> int:
+    """``agent PLAN ZYGOTE [LISTENING-FD]``, with the place in the environment."""
+    processes.die_with_parent(signal.SIGKILL)
+    gang = load(argv[0])
+    listening = int(argv[2]) if len(argv) > 2 else None
+    return asyncio.run(Node(gang, local_identity.place(os.environ), argv[1], listening).run())

@@ -1,0 +1,111 @@
+"""How one rank ended, as its own node sees it: wait status and last lines become kind and message."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+TAIL_LINES = 20
+TAIL_WIDTH = 300
+TAIL_BYTES = 32 * 1024
+
+# What a rank says when another one has gone (facts: gloo, NCCL, TCPStore and c10d, as users have pasted them).
+SURVIVOR = re.compile(
+    r"Connection (reset|closed|refused)|connection was (reset|closed|aborted)|Broken pipe|Socket ?Timeout|"
+    r"ncclRemoteError|ncclSystemError|should dump|RendezvousClosed|RendezvousConnection|RendezvousTimeout|"
+    r"DistNetworkError|DistStoreError|failed to recv|Failed to recv|recvValue failed|store->get|"
+    r"watchdog|Watchdog|connectFullMesh|Timed out waiting|barrier.*timed? ?out",
+)
+EXCEPTION = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(: (?P<message>.*))?$")
+IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError"}
+
+
+@dataclass(frozen=True)
+class Death:
+    """A rank's end. ``exit`` is the shell's code; ``asked`` is true when its agent had told it to stop before."""
+
+    rank: int
+    node: int
+    kind: str
+    message: str
+    exit: int
+    signal: Optional[str] = None
+    tail: Tuple[str, ...] = ()
+    log: str = ""
+    asked: bool = False
+
+    @property
+    def failed(self) -> bool:
+        return self.exit != 0
+
+    @property
+    def survivor(self) -> bool:
+        """Whether it looks like the echo of another rank's death."""
+        return bool(SURVIVOR.search(self.message)) or self.signal == "SIGTERM"
+
+    def to_json(self) -> Dict[str, Any]:
+        return {**asdict(self), "tail": list(self.tail)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Death:
+        """Raises TypeError or ValueError for anything but what ``to_json`` gives."""
+        death = cls(**{**data, "tail": tuple(str(line) for line in data["tail"])})
+        if not (isinstance(death.rank, int) and isinstance(death.node, int) and isinstance(death.exit, int)):
+            raise ValueError("rank, node and exit are numbers")
+        return death
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def read_tail(path: str) -> Tuple[str, ...]:
+    """The last lines of a log, bounded in number and width; a progress bar's line keeps its last state."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ()
+    lines = [line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n")]
+    lines = [line[:TAIL_WIDTH] for line in lines if line.strip()]
+    return tuple(lines[-TAIL_LINES:])
+
+
+def describe(rank: int, node: int, status: int, log: str, error: str = "", asked: bool = False) -> Death:
+    """Classify a raw wait status. ``error`` is why the program could not be started at all."""
+    tail = read_tail(log)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        name = signal_name(number)
+        return Death(rank, node, "signal", f"killed by {name}", 128 + number, name, tail, log, asked)
+    code = os.WEXITSTATUS(status)
+    kind, message = _from_output(code, tail)
+    return Death(rank, node, kind, error or message, code, None, tail, log, asked)
+
+
+def _from_output(code: int, tail: Tuple[str, ...]) -> Tuple[str, str]:
+    found = _last_exception(list(tail)) if code else None
+    if found is None:
+        return "exit", f"exited with code {code}"
+    name, line = found
+    return ("import" if name.rsplit(".", 1)[-1] in IMPORT_ERRORS else "exception"), line
+
+
+def _last_exception(lines: List[str]) -> Optional[Tuple[str, str]]:
+    """Name and line of the exception that ends the newest traceback."""
+    starts = [i for i, line in enumerate(lines) if line.lstrip("[]rank0123456789: ").startswith("Traceback (most recent")]
+    begin = starts[-1] + 1 if starts else 0
+    for line in lines[begin:]:
+        plain = re.sub(r"^\[rank\d+\]: ?", "", line)
+        match = EXCEPTION.match(plain)
+        if match and (match["name"].endswith(("Error", "Exception", "Interrupt", "Exit")) or (starts and match["message"])):
+            return match["name"], plain
+    return None

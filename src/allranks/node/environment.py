@@ -1,0 +1,65 @@
+"""The rank environment: the same names, with the same meaning, on every engine and under every launcher."""
+
+from __future__ import annotations
+
+from typing import Dict, Mapping
+
+from allranks.node.gang import Gang
+
+IDENTITY = (
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "LOCAL_SIZE",
+    "MASTER_ADDR", "MASTER_PORT", "ALLRANKS_RUN", "ALLRANKS_NODE", "ALLRANKS_NODES", "ALLRANKS_ATTEMPT",
+    "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS",
+)  # fmt: skip
+
+
+def rank_environment(gang: Gang, rank: int, attempt: int, address: str, port: int) -> Dict[str, str]:
+    """Who rank ``rank`` is in this attempt, and where rank 0's store listens.
+
+    LOCAL_SIZE is what DeepSpeed's CPU kernels read in C. The TORCHELASTIC names let Lightning, accelerate and
+    torch itself see that a launcher made these processes; ``TORCHELASTIC_USE_AGENT_STORE`` is left out on purpose,
+    so that rank 0 hosts its own store and nothing of an earlier attempt is shared.
+    """
+    node, local_rank = divmod(rank, gang.ranks_on_node)
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(gang.world_size),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(gang.ranks_on_node),
+        "LOCAL_SIZE": str(gang.ranks_on_node),
+        "NODE_RANK": str(node),
+        "GROUP_RANK": str(node),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RUN_ID": gang.run,
+        "TORCHELASTIC_RESTART_COUNT": str(attempt),
+        "TORCHELASTIC_MAX_RESTARTS": str(gang.restarts),
+        **node_environment(gang, node, attempt),
+    }
+
+
+def node_environment(gang: Gang, node: int, attempt: int) -> Dict[str, str]:
+    """What all ranks of one node share."""
+    return {
+        "ALLRANKS_RUN": gang.run,
+        "ALLRANKS_NODE": str(node),
+        "ALLRANKS_NODES": str(gang.nodes),
+        "ALLRANKS_ATTEMPT": str(attempt),
+    }
+
+
+def base_environment(gang: Gang, inherited: Mapping[str, str]) -> Dict[str, str]:
+    """What every rank gets beside its identity: the surroundings, the spec's ``env``, and three defaults.
+
+    One OpenMP thread where several ranks share a node (as torchrun does), unbuffered output (else the last words
+    of a killed rank are lost), and on this machine alone gloo and NCCL meet on the loopback device.
+    """
+    env = {name: value for name, value in inherited.items() if name not in IDENTITY}
+    env.update(gang.env)
+    if gang.ranks_on_node > 1:
+        env.setdefault("OMP_NUM_THREADS", "1")
+    env.setdefault("PYTHONUNBUFFERED", "1")
+    if gang.engine == "local":
+        env.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        env.setdefault("NCCL_SOCKET_IFNAME", "lo")
+    return env

@@ -1,0 +1,80 @@
+"""What every agent of a run is told: the plan, as a value."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+
+@dataclass(frozen=True)
+class Gang:
+    """One run's plan. Times are seconds; ``restarts`` is how often a broken gang may start again.
+
+    ``state`` is the directory that holds the record of the run, ``preload`` the one that holds the lists of
+    modules to import before ranks are forked. ``addresses`` are the nodes' own addresses where the engine knows
+    them beforehand. An agent sends a heartbeat every ``heartbeat`` seconds; one that is silent for ``lease`` is lost.
+    """
+
+    run: str
+    engine: str
+    version: str
+    nodes: int
+    ranks_per_node: int
+    launcher: str
+    argv: Tuple[str, ...]
+    workdir: str
+    coordinator: str
+    state: str
+    preload: str = ""
+    port: int = 0
+    addresses: Tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    restarts: int = 0
+    start_timeout: float = 600.0
+    hang_timeout: float = 900.0
+    grace: float = 30.0
+    deadline: Optional[float] = None
+    heartbeat: float = 1.0
+    lease: float = 5.0
+
+    @property
+    def ranks_on_node(self) -> int:
+        """Ranks that one node holds; the launcher ``once`` has a single process a node."""
+        return 1 if self.launcher == "once" else self.ranks_per_node
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.ranks_on_node
+
+    def node_of(self, rank: int) -> int:
+        return rank // self.ranks_on_node
+
+    def name_of(self, node: int) -> str:
+        return f"{self.run}-{node}"
+
+    def log_of(self, attempt: int, rank: int) -> str:
+        return os.path.join(self.state, "logs", f"attempt-{attempt}", f"rank-{rank}.log")
+
+    def launcher_log_of(self, attempt: int, node: int) -> str:
+        return os.path.join(self.state, "logs", f"attempt-{attempt}", f"node-{node}.log")
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Gang:
+        fields: Dict[str, Any] = dict(data)
+        for name in ("argv", "addresses"):
+            fields[name] = tuple(fields.get(name, ()))
+        return cls(**fields)
+
+
+def load(path: str) -> Gang:
+    """Read a plan as an engine wrote it."""
+    with open(path, encoding="utf-8") as file:
+        return Gang.from_json(json.load(file))
+
+
+def read_secret(state: str) -> bytes:
+    """The run's secret, known to its agents alone."""
+    with open(os.path.join(state, "secret"), "rb") as file:
+        return file.read().strip()

@@ -1,0 +1,246 @@
+"""Stands in for PID 1: starts the zygote and the agents, keeps them alive, and leaves nothing behind.
+
+In a container it has one node; on this machine it has all nodes of the run. It holds what must outlive an agent
+that is killed: the coordinator's port, the zygote with all that it imported, and the lock that says the run lives.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import Dict, List, Optional, Tuple
+
+from allranks.node import preload, processes, pycommand
+from allranks.node.environment import base_environment
+from allranks.node.gang import Gang, load
+from allranks.node.listen import read_record, write_record
+from allranks.node.coordinator import utc
+
+ENTRY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
+TITLE_ROOM = "-" * 2048
+BACKLOG = 1024
+RESPAWN_PAUSE = 0.5
+CANCEL_MARGIN = 10.0
+EXIT_CANTCREAT = 73
+
+
+def log(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} init: {text}", flush=True)
+
+
+class Init:
+    """Supervises one zygote and the agents of ``nodes`` until the agents are done."""
+
+    def __init__(self, gang: Gang, plan: str, lifeline: Optional[int]) -> None:
+        self.gang, self._plan, self._lifeline = gang, plan, lifeline
+        self._agents: Dict[int, subprocess.Popen[bytes]] = {}
+        self._born: Dict[int, float] = {}
+        self._zygote: Optional[subprocess.Popen[bytes]] = None
+        self._cancel_until: Optional[float] = None
+        self._zygote_name = f"allranks-{secrets.token_hex(8)}"
+
+    # ---- set-up
+
+    def run(self) -> int:
+        processes.become_subreaper()
+        wake = self._catch_signals()
+        self._port = self._listen()
+        self._forks = self._listen_for_agents()
+        self._ours, self._zygotes_lifeline = _pipe()
+        self._start_zygote()
+        for node in range(self.gang.nodes):
+            self._start_agent(node)
+        try:
+            while self._agents:
+                self._wait(wake)
+                self._reap()
+                self._enforce_cancel()
+        finally:
+            self._clean_up()
+        return 0
+
+    def _catch_signals(self) -> int:
+        reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda received, frame: self._cancel())
+        return reading
+
+    def _listen(self) -> socket.socket:
+        """The coordinator's port stays open while its agent is replaced: nobody is refused in between."""
+        listening = socket.create_server((self.gang.coordinator, self.gang.port), backlog=BACKLOG)
+        self.gang = replace(self.gang, port=listening.getsockname()[1])
+        with open(self._plan, encoding="utf-8") as file:
+            plan = json.load(file)
+        plan["port"] = self.gang.port
+        with open(self._plan + ".new", "w", encoding="utf-8") as file:
+            json.dump(plan, file)
+        os.replace(self._plan + ".new", self._plan)
+        return listening
+
+    def _listen_for_agents(self) -> socket.socket:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listening.bind("\0" + self._zygote_name)
+        listening.listen(max(16, self.gang.nodes))
+        return listening
+
+    # ---- children
+
+    def _start_zygote(self) -> None:
+        env = base_environment(self.gang, os.environ)
+        python, flags, config = self._interpreter(env)
+        config.update(listen=self._forks.fileno(), lifeline=self._ours)
+        self._born[-1] = time.monotonic()
+        self._zygote = subprocess.Popen(
+            [python, *flags, ENTRY, "zygote", json.dumps(config), TITLE_ROOM],
+            pass_fds=[self._forks.fileno(), self._ours], env=env, cwd=self.gang.workdir,
+            stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+
+    def _interpreter(self, env: Dict[str, str]) -> Tuple[str, List[str], Dict[str, object]]:
+        """The user's own python with its own flags where ranks are forked, else ours with nothing to import."""
+        command = pycommand.parse(self.gang.argv) if self.gang.launcher == "native" else None
+        python = shutil.which(self.gang.argv[0], path=env.get("PATH")) if command else None
+        if command is None or python is None or not command.forkable:
+            return sys.executable, [], {"preload": [], "path0": None}
+        names = preload.names(self.gang.preload, self.gang.argv, self.gang.workdir)
+        return python, list(command.flags), {"preload": names, "path0": command.path0(self.gang.workdir)}
+
+    def _start_agent(self, node: int) -> None:
+        place = {
+            "ALLRANKS_NODE": str(node), "ALLRANKS_NODES": str(self.gang.nodes),
+            "ALLRANKS_COORDINATOR": self.gang.coordinator,
+        }  # fmt: skip
+        argv = [sys.executable, ENTRY, "agent", self._plan, self._zygote_name]
+        fds = [self._port.fileno()] if node == 0 else []
+        path = os.path.join(self.gang.state, "logs", f"agent-{node}.log")
+        self._born[node] = time.monotonic()
+        with open(path, "ab") as out:
+            self._agents[node] = subprocess.Popen(
+                argv + [str(fd) for fd in fds], pass_fds=fds, env={**os.environ, **place},
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+            )  # fmt: skip
+
+    def _reap(self) -> None:
+        for node, agent in list(self._agents.items()):
+            code = agent.poll()
+            if code is None:
+                continue
+            del self._agents[node]
+            if code < 0 and self._cancel_until is None:
+                log(f"the agent of node {node} was killed by signal {-code}; starting it again")
+                self._pace(node)
+                self._start_agent(node)
+        if self._zygote is not None and self._zygote.poll() is not None and self._agents:
+            log(f"the zygote ended with {self._zygote.returncode}; starting it again")
+            processes.kill_descendants(os.getpid(), keep={agent.pid for agent in self._agents.values()})
+            self._pace(-1)
+            self._start_zygote()
+        processes.reap_orphans(keep=self._children())
+
+    def _children(self) -> List[int]:
+        known = [agent.pid for agent in self._agents.values()]
+        return known + ([self._zygote.pid] if self._zygote is not None else [])
+
+    def _pace(self, node: int) -> None:
+        """A child that dies as soon as it starts must not make a busy loop."""
+        if time.monotonic() - self._born[node] < RESPAWN_PAUSE:
+            time.sleep(RESPAWN_PAUSE)
+
+    # ---- waiting and ending
+
+    def _wait(self, wake: int) -> None:
+        watched = [wake] + ([self._lifeline] if self._lifeline is not None else [])
+        timeout = None if self._cancel_until is None else max(0.0, self._cancel_until - time.monotonic())
+        readable, _, _ = select.select(watched, [], [], timeout)
+        if wake in readable:
+            os.read(wake, 4096)
+        if self._lifeline in readable:
+            self._read_lifeline()
+
+    def _read_lifeline(self) -> None:
+        """The command line lets go (a byte), or has died (end of file): then the run ends with it."""
+        assert self._lifeline is not None
+        letting_go = bool(os.read(self._lifeline, 1))
+        os.close(self._lifeline)
+        self._lifeline = None
+        if not letting_go:
+            write_cancel(self.gang.state, "the command line that had started it went away", 143)
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self._cancel_until is None:
+            self._cancel_until = time.monotonic() + self.gang.grace + CANCEL_MARGIN
+            for agent in self._agents.values():
+                agent.send_signal(signal.SIGTERM)
+
+    def _enforce_cancel(self) -> None:
+        if self._cancel_until is not None and time.monotonic() > self._cancel_until:
+            log("the agents did not end in time; killing them")
+            for agent in self._agents.values():
+                agent.kill()
+            for agent in self._agents.values():
+                agent.wait()
+            self._agents.clear()
+
+    def _clean_up(self) -> None:
+        """End the zygote and everything below, then see that the record says how it ended."""
+        os.close(self._zygotes_lifeline)
+        processes.kill_descendants(os.getpid())
+        status = read_record(self.gang.state)
+        if status is not None and not status.is_over:
+            asked = self._cancel_until is not None
+            status.phase, status.exit_code, status.ended = ("cancelled", 143, utc()) if asked else ("failed", 70, utc())
+            status.reason = "cancelled" if asked else "its agents ended without a verdict; see logs/agent-*.log"
+            write_record(self.gang.state, status)
+
+
+def write_cancel(state: str, reason: str, code: int) -> None:
+    """Say why before the signal that cancels; the first reason stays."""
+    try:
+        with open(os.path.join(state, "cancel"), "x", encoding="utf-8") as file:
+            json.dump({"reason": reason, "code": code}, file)
+    except FileExistsError:
+        pass
+
+
+def _pipe() -> Tuple[int, int]:
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    return reading, writing
+
+
+def take_lock(state: str) -> int:
+    """Hold the lock that says this run lives; the kernel lets it go when this process ends, however it ends.
+
+    A POSIX lock, because it belongs to the process: children that inherit the descriptor do not hold it.
+    """
+    lock = os.open(os.path.join(state, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.ftruncate(lock, 0)
+    os.write(lock, f"{os.getpid()} {processes.start_time(os.getpid())}\n".encode())
+    return lock
+
+
+def main(argv: List[str]) -> int:
+    """``init PLAN [--lifeline FD]``."""
+    lifeline = int(argv[2]) if argv[1:2] == ["--lifeline"] else None
+    gang = load(argv[0])
+    try:
+        take_lock(gang.state)
+        return Init(gang, argv[0], lifeline).run()
+    except BlockingIOError:
+        log(f"a run named {gang.run} is alive: its lock is held")
+    except OSError as error:
+        log(f"cannot start: {error}")
+    return EXIT_CANTCREAT

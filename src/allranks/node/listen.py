@@ -1,0 +1,152 @@
+"""The coordinator's rim: its port, its clock, its record on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import socket
+import time
+from typing import Optional
+
+from allranks.node import wire
+from allranks.node.coordinator import Coordinator
+from allranks.node.gang import Gang
+from allranks.node.rollcall import Member, Refused
+from allranks.node.status import Status
+
+TICK = 0.05
+BACKLOG = 1024  # asyncio listens anew, with 100 by default: a thousand agents would wait for TCP's resends
+RECORD_INTERVAL = 0.05
+RECORD_SHARE = 10
+LAST_WORDS = 5.0
+SPARE_HANDSHAKES = 64
+
+
+def free_port() -> int:
+    """A port free on all of this host's addresses. Raises OSError when the range is exhausted."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def write_record(state: str, status: Status) -> None:
+    """Replace status.json whole: a reader sees the old or the new one."""
+    path = os.path.join(state, "status.json")
+    fresh = f"{path}.{os.getpid()}"
+    with open(fresh, "w", encoding="utf-8") as file:
+        file.write(json.dumps(status.to_json()))
+    os.replace(fresh, path)
+
+
+def read_record(state: str) -> Optional[Status]:
+    """What an earlier coordinator of this run wrote last, if it is whole."""
+    try:
+        with open(os.path.join(state, "status.json"), encoding="utf-8") as file:
+            return Status.from_json(json.load(file))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+class Listener:
+    """Serves the roll call on a listening socket until the run is over."""
+
+    def __init__(self, gang: Gang, secret: bytes, sock: socket.socket) -> None:
+        self.gang, self._secret, self._sock = gang, secret, sock
+        self._dirty = asyncio.Event()
+        self.coordinator = Coordinator(gang, free_port, self._dirty.set, earlier=read_record(gang.state))
+        self._handshakes = 0
+
+    async def run(self) -> None:
+        """Return once the verdict is told and the other agents have hung up (or had LAST_WORDS seconds)."""
+        server = await asyncio.start_server(self._welcome, sock=self._sock, limit=wire.LINE_LIMIT, backlog=BACKLOG)
+        recorder = asyncio.ensure_future(self._record())
+        try:
+            while self.coordinator.verdict is None or self.coordinator.state != "finishing":
+                self.coordinator.tick()
+                await asyncio.sleep(TICK)
+            await self._say_goodbye()
+        finally:
+            recorder.cancel()
+            write_record(self.gang.state, self.coordinator.status)
+            server.close()
+
+    async def _say_goodbye(self) -> None:
+        write_record(self.gang.state, self.coordinator.status)
+        until = asyncio.get_running_loop().time() + LAST_WORDS
+        while any(self.coordinator.roll.members[n].node for n in self.coordinator.roll.members):
+            if asyncio.get_running_loop().time() > until:
+                return
+            await asyncio.sleep(TICK / 5)
+
+    async def _record(self) -> None:
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            began = time.monotonic()
+            write_record(self.gang.state, self.coordinator.status)
+            await asyncio.sleep(max(RECORD_INTERVAL, RECORD_SHARE * (time.monotonic() - began)))
+
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, from handshake to end; nothing that comes in here can stop the coordinator."""
+        try:
+            line = await self._shake_hands(reader, writer)
+            member = await self._seat(line) if line is not None else None
+            if line is not None and member is not None:
+                await self._listen_to(line, member)
+        except (wire.WireError, OSError, TypeError, ValueError):
+            pass  # a stranger, or a hello that is none: it is hung up on, and may try again
+        finally:
+            writer.close()
+
+    async def _shake_hands(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Optional[wire.Wire]:
+        """None when too many are at it already: strangers must not cost more than this."""
+        if self._handshakes >= self.gang.nodes + SPARE_HANDSHAKES:
+            return None
+        self._handshakes += 1
+        try:
+            return await wire.accept(reader, writer, self._secret)
+        finally:
+            self._handshakes -= 1
+
+    async def _listen_to(self, line: wire.Wire, member: Member) -> None:
+        why = "its connection closed"
+        try:
+            while True:
+                message = await line.receive()
+                if message is None:
+                    return
+                self.coordinator.heard(member, message)
+        except (wire.WireError, KeyError, TypeError, ValueError, AttributeError) as error:
+            why = f"it broke the protocol: {error}"
+        finally:
+            self.coordinator.lost(member, why, silent=False)
+
+    async def _seat(self, line: wire.Wire) -> Optional[Member]:
+        hello = await line.receive()
+        if hello is None:
+            return None
+
+        def member(node: int, incarnation: str) -> Member:
+            return Member(node, incarnation, str(hello.get("host", ""))[:253], line.own_address, line.send, line.close)
+
+        try:
+            seated = self.coordinator.hello(hello, member)
+        except Refused as refusal:
+            self.coordinator.refuse(f"{hello.get('host', '?')!s:.64} ({line.peer_address})", str(refusal))
+            line.send(type="refused", why=str(refusal))
+            await line.flush()
+            return None
+        if seated is None:
+            line.send(type="wait", why="another agent holds this node number and is alive")
+            await line.flush()
+        else:
+            line.send(type="welcome")
+        return seated
+
+
+def new_incarnation() -> str:
+    """What tells one life of a node's agent from the next."""
+    return secrets.token_hex(8)

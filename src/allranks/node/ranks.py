@@ -1,0 +1,220 @@
+"""The ranks that one node holds: started through the zygote, ended with all that they left."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import json
+import os
+import secrets
+import signal
+import socket
+import time
+from typing import Any, Callable, Dict, List, Optional, Set
+
+from allranks.node import preload
+from allranks.node.channel import Channel, Event
+from allranks.node.death import describe
+from allranks.node.gang import Gang
+from allranks.node.launch import deepspeed, native, once, torchrun
+from allranks.node.launch.spawn import Spawn, Start
+
+LAUNCHERS: Dict[str, Callable[[Gang, int, Start], List[Spawn]]] = {
+    "native": native.spawns, "once": once.spawns, "torchrun": torchrun.spawns, "deepspeed": deepspeed.spawns,
+}  # fmt: skip
+KILL_WAIT = 10.0
+SETTLED = 2.0
+LAUNCHER = -1
+
+
+class Ranks:
+    """Tells the coordinator, through ``tell``, of starts (``started``), ends (``exit``) and readiness (``ready``)."""
+
+    def __init__(self, gang: Gang, node: int, zygote: str, tell: Callable[..., None]) -> None:
+        self.gang, self.node, self._tell = gang, node, tell
+        self._channel = Channel(zygote, self._on_event)
+        self.ready, self.waiting_for = False, "starting the interpreter"
+        self._start: Optional[Start] = None
+        self._alive: Dict[int, int] = {}
+        self._reported: Set[int] = set()
+        self._asked = False
+        self._gone = asyncio.Event()
+        self._swept = asyncio.Event()
+        self._reports = self._open_reports()
+        self._warmed = False
+
+    # ---- the zygote
+
+    def open(self) -> None:
+        """Attach to the zygote; ``ready`` follows once it has imported what it should."""
+        self._channel.open(self.node)
+        self.waiting_for = "importing " + ("what its ranks need" if self.gang.launcher == "native" else "nothing")
+
+    @property
+    def alive(self) -> bool:
+        return bool(self._alive)
+
+    def _on_event(self, event: Optional[Event]) -> None:
+        if event is None:
+            self._zygote_died()
+            return
+        getattr(self, "_on_" + event["event"])(event)
+
+    def _on_ready(self, event: Event) -> None:
+        self.ready, self.waiting_for = True, ""
+        self._tell(type="ready", ready=True)
+        if event.get("poisoned"):
+            self._note(f"ranks are started afresh, not forked: {event['poisoned']}")
+
+    def _on_spawned(self, event: Event) -> None:
+        self._alive[event["rank"]] = event["pid"]
+        if event.get("why"):
+            self._note(f"ranks are started afresh, not forked: {event['why']}")
+        if event["rank"] != LAUNCHER:
+            self._say_started()
+
+    def _on_exit(self, event: Event) -> None:
+        rank = event["rank"]
+        self._alive.pop(rank, None)
+        if rank == LAUNCHER:
+            self._launcher_ended(event)
+        else:
+            self._report_end(rank, event["status"], event.get("error", ""))
+        if not self._alive:
+            self._gone.set()
+
+    def _on_swept(self, event: Event) -> None:
+        self._swept.set()
+
+    def _zygote_died(self) -> None:
+        """Its ranks went with it. Attach to the next one, which init is starting."""
+        for rank in list(self._alive):
+            self._alive.pop(rank)
+            if rank != LAUNCHER:
+                self._report_end(rank, signal.SIGKILL, "")
+        self._gone.set()
+        self._swept.set()
+        self.ready = False
+        self._tell(type="ready", ready=False, waiting_for="starting the interpreter again")
+        self.open()
+
+    def _note(self, text: str) -> None:
+        self._tell(type="note", text=text)
+
+    # ---- start and end
+
+    def start(self, start: Start) -> None:
+        """Start this node's ranks of an attempt."""
+        self._asked, self._reported, self._warmed = False, set(), False
+        self._gone.clear()
+        self._start = Start(start.attempt, start.address, start.port, shim=self._report_name)
+        os.makedirs(os.path.dirname(self.gang.log_of(start.attempt, 0)), exist_ok=True)
+        for spawn in LAUNCHERS[self.gang.launcher](self.gang, self.node, self._start):
+            self._alive[LAUNCHER if spawn.rank is None else spawn.rank] = 0
+            self._channel.spawn(spawn, self.gang.workdir)
+        if self.gang.launcher == "native":
+            asyncio.ensure_future(self._learn(start.attempt))
+
+    def _say_started(self) -> None:
+        assert self._start is not None
+        pids = {str(rank): pid for rank, pid in self._alive.items() if pid and rank != LAUNCHER}
+        self._tell(type="started", attempt=self._start.attempt, pids=pids)
+
+    def _report_end(self, rank: int, status: int, error: str) -> None:
+        if self._start is None or rank in self._reported:
+            return
+        self._reported.add(rank)
+        attempt = self._start.attempt
+        death = describe(rank, self.node, status, self.gang.log_of(attempt, rank), error, self._asked)
+        self._tell(type="exit", attempt=attempt, death=death.to_json())
+
+    async def stop(self, grace: float) -> None:
+        """SIGTERM, at most ``grace`` seconds, SIGKILL; then whatever the ranks left behind."""
+        self._asked = True
+        for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, KILL_WAIT)):
+            if self._alive and seconds:
+                self._channel.signal(number)
+                await _wait(self._gone, seconds)
+        self._swept.clear()
+        if self._channel.is_open:
+            self._channel.sweep()
+            await _wait(self._swept, KILL_WAIT)
+        self._remove_shared_memory()
+        self._keep_learned()
+
+    def _remove_shared_memory(self) -> None:
+        """DeepSpeed's CPU all-reduce leaves 69 MB a rank in /dev/shm after every end (facts: prefork rule 13)."""
+        if self._start is not None:
+            pattern = f"/dev/shm/deepspeed_allreduce_buffer_{os.getuid()}_{self._start.address}_{self._start.port}_*"
+            for path in glob.glob(pattern):
+                try:
+                    os.unlink(path)
+                except OSError:
+                    pass  # another node's agent on this machine was faster
+
+    # ---- ranks that a foreign launcher makes
+
+    def _open_reports(self) -> socket.socket:
+        self._report_name = f"allranks-{secrets.token_hex(8)}"
+        reports = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        reports.bind("\0" + self._report_name)
+        reports.setblocking(False)
+        asyncio.get_running_loop().add_reader(reports, self._read_report)
+        return reports
+
+    def _read_report(self) -> None:
+        try:
+            report = json.loads(self._reports.recv(4096))
+            rank, attempt, pid = int(report["rank"]), int(report["attempt"]), int(report["pid"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        if self._start is None or attempt != self._start.attempt or self.gang.node_of(rank) != self.node:
+            return
+        if "status" in report:
+            self._alive.pop(rank, None)
+            self._report_end(rank, int(report["status"]), "")
+        else:
+            self._alive[rank] = pid
+            self._say_started()
+        if not self._alive:
+            self._gone.set()
+
+    def _launcher_ended(self, event: Event) -> None:
+        """Ranks that did not report have no end of their own: the launcher failed before or around them."""
+        assert self._start is not None
+        ours = range(self.node * self.gang.ranks_on_node, (self.node + 1) * self.gang.ranks_on_node)
+        for rank in ours:
+            if self._alive.pop(rank, None) is not None or rank not in self._reported:
+                self._reported.add(rank)
+                path = self.gang.launcher_log_of(self._start.attempt, self.node)
+                status = event["status"] or 256
+                death = describe(rank, self.node, status, path, event.get("error", ""), self._asked)
+                self._tell(type="exit", attempt=self._start.attempt, death=death.to_json())
+
+    # ---- what the ranks really import
+
+    async def _learn(self, attempt: int) -> None:
+        """Once the first rank's imports have settled, let the zygote import the same, so that a restart is warm."""
+        path = native.learned_path(self.gang, self.node)
+        while self._start is not None and self._start.attempt == attempt and self._alive:
+            await asyncio.sleep(SETTLED / 2)
+            try:
+                settled = time.time() - os.path.getmtime(path) > SETTLED
+            except OSError:
+                continue
+            if settled:
+                self._channel.warm(preload.read_imports(path))
+                self._keep_learned()
+                return
+
+    def _keep_learned(self) -> None:
+        """Remember the imports for the next run of the same script."""
+        if self.gang.launcher == "native" and self.node == 0:
+            preload.remember(self.gang.preload, self.gang.argv, self.gang.workdir, native.learned_path(self.gang, self.node))
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except asyncio.TimeoutError:
+        pass  # the caller goes on to the harder means
