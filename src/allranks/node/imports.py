@@ -9,9 +9,10 @@ import sys
 import sysconfig
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Dict, FrozenSet, List, Optional, Sequence
+from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence
 
 SITE_NAMES = ("site-packages", "dist-packages")
+FROZEN = ("zipimport",)
 MOST_RECORDED = 20_000
 
 
@@ -24,12 +25,14 @@ def _stdlib() -> FrozenSet[str]:
 class Installed:
     """Tells modules of the interpreter's installation from the user's own. Answers are kept by top-level name.
 
-    A module is the installation's if the folder it was found in is the standard library or is called
-    site-packages or dist-packages: a virtual environment inside the job's folder is not the job's, and a
-    checkout that PYTHONPATH or a .pth file names is not the installation's.
+    A module is the installation's if it was found in the standard library or anywhere below a folder called
+    site-packages or dist-packages (setuptools brings a folder of its own there): a virtual environment inside the
+    job's folder is not the job's. What was found in one of ``users``, the job's own entries of ``sys.path``, is the
+    user's wherever that is; so is a checkout that a .pth file names.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, users: Iterable[str]) -> None:
+        self.users = frozenset(os.path.realpath(folder) for folder in users)
         self._stdlib = _stdlib()
         self._known: Dict[str, Optional[bool]] = {}
 
@@ -41,15 +44,16 @@ class Installed:
         return self._known[top]
 
     def _look(self, top: str) -> Optional[bool]:
-        if top in sys.builtin_module_names:
+        if top in sys.builtin_module_names or top in FROZEN:
             return True
         spec = PathFinder.find_spec(top)
-        if spec is None:
-            return True if top == "zipimport" else None  # frozen, found by another finder
-        return all(self._is_installation(folder) for folder in _found_in(spec))
+        return None if spec is None else all(self._is_installation(folder) for folder in _found_in(spec))
 
     def _is_installation(self, folder: str) -> bool:
-        return os.path.basename(folder) in SITE_NAMES or os.path.realpath(folder) in self._stdlib
+        real = os.path.realpath(folder)
+        if real in self.users and os.path.basename(folder) not in SITE_NAMES:
+            return False
+        return real in self._stdlib or any(part in SITE_NAMES for part in folder.split(os.sep))
 
 
 def _found_in(spec: ModuleSpec) -> List[str]:
@@ -86,11 +90,11 @@ class Recorder:
     kill -9. Names of the user's own modules are not written; neither are those of forked children.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, installed: Installed) -> None:
         self._path = path
         self._pid = os.getpid()
         self._left = MOST_RECORDED
-        self._installed = Installed()
+        self._installed = installed
 
     def find_spec(
         self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None

@@ -71,7 +71,7 @@ def _changed(path: str) -> int:
 def scan(command: PyCommand, cwd: str, env: Mapping[str, str]) -> Scan:
     """Read the source of what ``command`` runs. What cannot be read or parsed yields nothing: python will say so."""
     result = Scan()
-    roots = [root for root in [command.path0(cwd, env), *_pythonpath(env, cwd)] if root]
+    roots = [root for root in [command.path0(cwd, env), *pythonpath(env, cwd)] if root]
     waiting = _sources(command, cwd, roots)
     while waiting and len(result.files) < MOST_FILES:
         path, package = waiting.pop(0)
@@ -90,7 +90,8 @@ def scan(command: PyCommand, cwd: str, env: Mapping[str, str]) -> Scan:
     return result
 
 
-def _pythonpath(env: Mapping[str, str], cwd: str) -> List[str]:
+def pythonpath(env: Mapping[str, str], cwd: str) -> List[str]:
+    """List the entries of PYTHONPATH as absolute paths."""
     return [os.path.join(cwd, entry) for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
 
 

@@ -8,9 +8,9 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, NoReturn, Optional, Tuple
+from typing import Any, Dict, Iterable, Mapping, NoReturn, Optional, Tuple
 
-from allranks.node.imports import Recorder
+from allranks.node.imports import Installed, Recorder
 from allranks.node.processes import die_with_parent
 
 NOT_EXECUTABLE = 126
@@ -100,8 +100,11 @@ def _close_all_but(keep: int) -> None:
                 pass  # the descriptor that listed the folder
 
 
-def settle(job: Job, zygotes: Mapping[str, str]) -> None:
-    """Make the interpreter's and the libraries' state what it would be in this environment."""
+def settle(job: Job, zygotes: Mapping[str, str], users: Iterable[str]) -> None:
+    """Make the interpreter's and the libraries' state what it would be in this environment.
+
+    ``zygotes`` is the environment of the imports; ``users`` are the job's own entries of ``sys.path``.
+    """
     os.environ.clear()
     os.environ.update(job.env)  # key by key through putenv, so that C code sees it too
     time.tzset()
@@ -112,7 +115,7 @@ def settle(job: Job, zygotes: Mapping[str, str]) -> None:
     sys.path_importer_cache.clear()  # files may have come since the zygote looked
     _settle_libraries(sys.modules, job.env, zygotes)
     if job.learn:
-        sys.meta_path.insert(0, Recorder(job.learn))
+        sys.meta_path.insert(0, Recorder(job.learn, Installed(users)))
     gc.enable()
 
 

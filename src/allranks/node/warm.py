@@ -20,17 +20,17 @@ class Warm:
     """What is to be imported and what came of it.
 
     ``poisoned`` and ``unsafe`` say why no rank can be forked any more, and ``culprit`` names the module that did
-    it. ``look`` runs in signal handlers, while ``importing``.
+    it. ``look`` runs in signal handlers, while ``importing``. ``users`` are the job's own entries of ``sys.path``.
     """
 
-    def __init__(self, look: Callable[[], None]) -> None:
+    def __init__(self, look: Callable[[], None], users: Iterable[str]) -> None:
         self.count, self.seconds = 0, 0.0
         self.poisoned = self.unsafe = self.culprit = ""
         self.failed: Dict[str, str] = {}
         self.importing = False
         self._look = look
         self._wanted: Deque[str] = deque()
-        self._installed = imports.Installed()
+        self.installed = imports.Installed(users)
 
     def want(self, names: Iterable[str]) -> None:
         self._wanted.extend(names)
@@ -50,7 +50,7 @@ class Warm:
     def _import(self, name: str) -> None:
         began = time.monotonic()
         with self._watching() as guard:
-            error = imports.import_installed(name, self._installed)
+            error = imports.import_installed(name, self.installed)
         seconds = time.monotonic() - began
         self.count, self.seconds = self.count + 1, self.seconds + seconds
         self._judge(name, error, guard.refused)
@@ -60,7 +60,7 @@ class Warm:
     @contextmanager
     def _watching(self) -> Iterator[imports.Guard]:
         """Refuse the user's modules, and look around all the while. A module may take a signal: not for long."""
-        guard = imports.Guard(self._installed)
+        guard = imports.Guard(self.installed)
         sys.meta_path.insert(0, guard)
         handlers = {number: signal.getsignal(number) for number in (signal.SIGCHLD, signal.SIGALRM, *ENDING)}
         signal.signal(signal.SIGALRM, lambda number, frame: self._look())

@@ -42,11 +42,15 @@ class Zygote:
         self._lifeline: int = config["lifeline"]
         self._callers: List[Caller] = []
         self._children = Children()
-        self._warm = Warm(self._look)
+        self._warm = Warm(self._look, self._roots())
         self._warm.want(() if why else config.get("preload", ()))
         self._scan: Optional[preload.Scan] = None
         self._pumping = self._must_sweep = False
         self._title = processes.Title()
+
+    def _roots(self) -> List[str]:
+        """List the job's own entries of ``sys.path``."""
+        return [*filter(None, [self._path0]), *preload.pythonpath(self._env, self._cwd)]
 
     # ---- the process
 
@@ -234,7 +238,7 @@ class Zygote:
         self._close(report)
         if self._path0:
             sys.path.remove(self._path0)
-        rank.settle(job, self._env)
+        rank.settle(job, self._env, self._roots())
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def _close(self, report: rank.Report) -> None:
