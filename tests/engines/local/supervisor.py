@@ -136,7 +136,7 @@ ACTS: dict[str, Callable[[], object]] = {
     "pause": lambda: time.sleep(0.3),
     "deaf": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "sleep": lambda: time.sleep(30),
-    "awaiting": lambda: record(phase="starting", reason=""),
+    "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
 }
 
 WAKE, _write_end = os.pipe()
