@@ -157,6 +157,7 @@ def test_run_is_split_as_a_shell_would(run: str, argv: tuple[str, ...]) -> None:
             "4:11: launcher: found 'once'; once starts one process a node, but ranks_per_node is 2; leave that out",
         ),
         ("env: [A]", "4:6: env: found a list; allowed is a mapping, lines of 'name: value'"),
+        ("env: {list: []}", "4:13: env.list: found a list; allowed is text"),
         ("env: {A: }", "4:9: env.A: found nothing; allowed is text"),
         ("env: {A: [1]}", "4:10: env.A: found a list; allowed is text"),
         (
@@ -318,9 +319,9 @@ def test_a_billion_laughs_cost_nothing() -> None:
         f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n"
         for before, name in zip("abcdefgh", "bcdefghi", strict=True)
     )
-    started = time.perf_counter()
+    started = time.process_time()
     assert problems(laughs) == ["job.yaml:1:4: found the anchor '&a'; a spec has none: write the value out"]
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(
@@ -339,9 +340,9 @@ def test_a_billion_laughs_cost_nothing() -> None:
     ids=["brackets", "braces", "dashes", "tag", "anchor", "quote", "directives", "block", "fields"],
 )
 def test_a_hostile_text_is_refused_in_seconds(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     problems(text)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_of_very_many_problems_the_first_are_told() -> None:
@@ -406,9 +407,9 @@ def test_text_that_is_not_utf_8_says_in_which_line(tmp_path: Path) -> None:
 def test_a_file_over_one_mebibyte_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_bytes(b"[" * (10 * LARGEST))
-    started = time.perf_counter()
+    started = time.process_time()
     assert failure(path) == f"{path}: the file is larger than 1 MiB; a spec is a page or two"
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_an_endless_file_is_refused() -> None:

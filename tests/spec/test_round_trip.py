@@ -166,14 +166,14 @@ def test_awkward_text_survives_in_every_place(one: str, other: str) -> None:
 
 
 def _is_job_or_refused(source: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         job = parse(source)
     except SpecError:
         pass
     else:
         assert parse(dump(job)) == job
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 SIGNS = "\t\n\r \"#%&'*+,-.0123:<>?@[\\]abekNnoUu{|}!_~`\0\x85\u2028\ud800\ufeff"
@@ -200,6 +200,7 @@ def _yaml(value: Any) -> str:
 
 
 @given(st.dictionaries(st.one_of(st.sampled_from(list(Job.model_fields)), text), data, max_size=8))
+@example({"[key]": None, "env": {"[key]": [], "list": 1}})
 def test_any_structure_is_a_job_or_a_spec_error(values: dict[str, Any]) -> None:
     _is_job_or_refused(_yaml(values))
     _is_job_or_refused(_yaml({"kind": "Job", "name": "a", "run": "x"} | values))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from allranks.spec.units import LONGEST, MOST, Duration, Quantity
@@ -69,6 +69,7 @@ def test_durations_compare_by_length_and_survive_printing(one: Duration, other: 
         ("1.5Gi", "1610612736", "1536Mi"),
         ("1024Mi", "1073741824", "1Gi"),
         ("0.1Ki", "102.4", "102400m"),
+        ("1757.8125Ki", "1800000", "1800k"),
         ("1e3", "1000", "1e3"),
         ("12E2", "1200", "1200"),
         ("5e-3", "0.005", "5e-3"),
@@ -118,6 +119,7 @@ def test_quantities_are_equal_by_amount_whatever_their_unit() -> None:
 
 
 @given(quantities)
+@example(Quantity(1_800_000 * 10**9, "binary"))
 def test_a_quantity_survives_printing_and_prints_the_same_again(quantity: Quantity) -> None:
     again = Quantity.parse(str(quantity))
     assert again == quantity

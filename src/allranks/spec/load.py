@@ -160,12 +160,12 @@ def _problems(root: Node, errors: list[ErrorDetails]) -> list[Problem]:
 def _position(root: Node, error: ErrorDetails) -> Position:
     """Say where: the name that is wrong, the value that is wrong, or what lacks something."""
     location = error["loc"]
-    by_name = location[-1:] == ("[key]",) or error["type"] == "extra_forbidden"
-    if not by_name:
-        return _walk(root, location)[-1].position
-    *way, name = [step for step in location if step != "[key]"]
-    holder = _walk(root, way)[-1]
-    return holder.keys.get(str(name), holder.position)
+    if error["type"] != "extra_forbidden":
+        if location[-1:] != ("[key]",):
+            return _walk(root, location)[-1].position
+        location = location[:-1]
+    holder = _walk(root, location[:-1])[-1]
+    return holder.keys.get(str(location[-1]), holder.position)
 
 
 def _listing(source: str, problems: list[Problem]) -> str:

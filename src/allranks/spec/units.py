@@ -160,7 +160,8 @@ class Quantity:
 
     def __str__(self) -> str:
         """Print without a fraction, in the largest unit of its family that allows that."""
-        binary = self.family == "binary" and self.whole
+        # Without a unit it would be read back as a decimal amount, and print otherwise.
+        binary = self.family == "binary" and self.nanos % BINARY_UNITS["Ki"] == 0
         units = {"": NANO} | BINARY_UNITS if binary else DECIMAL_UNITS
         unit, size = next(item for item in reversed(units.items()) if self.nanos % item[1] == 0)
         if not self.nanos:

@@ -113,13 +113,11 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 def dotted(location: tuple[int | str, ...]) -> str:
     """``volumes[0].path``; what pydantic adds for itself is left out."""
-    path = ""
-    for step in location:
-        if isinstance(step, int):
-            path += f"[{step}]"
-        elif step not in ("[key]", "text", "list") or not path:
-            path += f".{step}"
-    return path.lstrip(".")
+    if location[-1:] == ("[key]",):
+        location = location[:-1]
+    if location[:1] == ("run",):
+        location = location[:1] + location[2:]
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")
 
 
 def _missing(location: tuple[int | str, ...]) -> str:
