@@ -1,6 +1,6 @@
 #!/bin/bash
 # Proves that the README's commands need nothing but what it says: runs them in an empty Debian root, on a clean clone
-# of HEAD. Needs root and some 8 GB; leaves nothing behind, whatever happens.
+# of HEAD. Needs root and 6 GB of disk; leaves nothing behind, whatever happens.
 #
 #   tests/clean_root.sh                  make demo
 #   tests/clean_root.sh "make test"      another command
