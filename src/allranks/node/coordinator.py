@@ -102,6 +102,8 @@ class Coordinator:
         if older is not None and self.state == "running":
             self._break(self._node_cause(node, "its agent dialled in again, so its ranks are gone"))
         self._note_clock(joined, hello)
+        if self.state == "finishing" and node:
+            self._tell_verdict(joined)
         self._moved()
         return joined
 
@@ -357,8 +359,12 @@ class Coordinator:
         self.verdict, self.state = verdict, "finishing"
         for node, member in self.roll.members.items():
             if node:
-                member.send(type="finish", phase=verdict.phase, reason=verdict.reason)
+                self._tell_verdict(member)
         self._moved()
+
+    def _tell_verdict(self, member: Member) -> None:
+        assert self.verdict is not None
+        member.send(type="finish", phase=self.verdict.phase, reason=self.verdict.reason)
 
     def _moved(self) -> None:
         self._changed()

@@ -80,12 +80,13 @@ def read_tail(path: str) -> Tuple[str, ...]:
 
 
 def describe(rank: int, node: int, status: int, log: str, error: str = "", asked: bool = False) -> Death:
-    """Classify a raw wait status. ``error`` is why the program could not be started at all."""
+    """Classify a raw wait status. ``error`` is what is known beside it, such as why the program could not be started."""
     tail = read_tail(log)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         name = signal_name(number)
-        return Death(rank, node, "signal", f"killed by {name}", 128 + number, name, tail, log, asked)
+        message = f"killed by {name}" + (f" ({error})" if error else "")
+        return Death(rank, node, "signal", message, 128 + number, name, tail, log, asked)
     code = os.WEXITSTATUS(status)
     kind, message = _from_output(code, tail)
     return Death(rank, node, kind, error or message, code, None, tail, log, asked)

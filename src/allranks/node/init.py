@@ -31,6 +31,7 @@ TITLE_ROOM = "-" * 2048
 BACKLOG = 1024
 RESPAWN_PAUSE = 0.5
 CANCEL_MARGIN = 10.0
+LAST_WORDS = 2.0
 EXIT_CANTCREAT = 73
 
 
@@ -46,7 +47,7 @@ class Init:
         self._agents: Dict[int, subprocess.Popen[bytes]] = {}
         self._born: Dict[int, float] = {}
         self._zygote: Optional[subprocess.Popen[bytes]] = None
-        self._cancel_until: Optional[float] = None
+        self._end_by: Optional[float] = None
         self._zygote_name = f"allranks-{secrets.token_hex(8)}"
 
     # ---- set-up
@@ -64,7 +65,7 @@ class Init:
             while self._agents:
                 self._wait(wake)
                 self._reap()
-                self._enforce_cancel()
+                self._enforce_end()
         finally:
             self._clean_up()
         return 0
@@ -110,12 +111,13 @@ class Init:
 
     def _interpreter(self, env: Dict[str, str]) -> Tuple[str, List[str], Dict[str, object]]:
         """The user's own python with its own flags where ranks are forked, else ours with nothing to import."""
-        command = pycommand.parse(self.gang.argv) if self.gang.launcher == "native" else None
+        command = pycommand.parse(self.gang.argv, self.gang.workdir) if self.gang.launcher == "native" else None
         python = shutil.which(self.gang.argv[0], path=env.get("PATH")) if command else None
         if command is None or python is None or not command.forkable:
-            return sys.executable, [], {"preload": [], "path0": None}
-        names = preload.names(self.gang.preload, self.gang.argv, self.gang.workdir)
-        return python, list(command.flags), {"preload": names, "path0": command.path0(self.gang.workdir)}
+            return sys.executable, [], {}
+        names = preload.names(self.gang.preload, self.gang.argv, self.gang.workdir, env)
+        path0 = command.path0(self.gang.workdir, env)
+        return python, list(command.flags), {"preload": names, "path0": path0, "argv": list(self.gang.argv)}
 
     def _start_agent(self, node: int) -> None:
         place = {
@@ -138,10 +140,12 @@ class Init:
             if code is None:
                 continue
             del self._agents[node]
-            if code < 0 and self._cancel_until is None:
+            if code < 0 and self._end_by is None:
                 log(f"the agent of node {node} was killed by signal {-code}; starting it again")
                 self._pace(node)
                 self._start_agent(node)
+            elif node == 0:
+                self._must_end_by(time.monotonic() + LAST_WORDS)
         if self._zygote is not None and self._zygote.poll() is not None and self._agents:
             log(f"the zygote ended with {self._zygote.returncode}; starting it again")
             processes.kill_descendants(os.getpid(), keep={agent.pid for agent in self._agents.values()})
@@ -162,7 +166,7 @@ class Init:
 
     def _wait(self, wake: int) -> None:
         watched = [wake] + ([self._lifeline] if self._lifeline is not None else [])
-        timeout = None if self._cancel_until is None else max(0.0, self._cancel_until - time.monotonic())
+        timeout = None if self._end_by is None else max(0.0, self._end_by - time.monotonic())
         readable, _, _ = select.select(watched, [], [], timeout)
         if wake in readable:
             os.read(wake, 4096)
@@ -180,13 +184,17 @@ class Init:
             self._cancel()
 
     def _cancel(self) -> None:
-        if self._cancel_until is None:
-            self._cancel_until = time.monotonic() + self.gang.grace + CANCEL_MARGIN
+        if self._end_by is None:
+            self._must_end_by(time.monotonic() + self.gang.grace + CANCEL_MARGIN)
             for agent in self._agents.values():
                 agent.send_signal(signal.SIGTERM)
 
-    def _enforce_cancel(self) -> None:
-        if self._cancel_until is not None and time.monotonic() > self._cancel_until:
+    def _must_end_by(self, moment: float) -> None:
+        """The run is over: whoever has not ended by then is killed."""
+        self._end_by = min(moment, self._end_by or moment)
+
+    def _enforce_end(self) -> None:
+        if self._end_by is not None and time.monotonic() > self._end_by:
             log("the agents did not end in time; killing them")
             for agent in self._agents.values():
                 agent.kill()
@@ -200,7 +208,7 @@ class Init:
         processes.kill_descendants(os.getpid())
         status = read_record(self.gang.state)
         if status is not None and not status.is_over:
-            asked = self._cancel_until is not None
+            asked = self._end_by is not None
             status.phase, status.exit_code, status.ended = ("cancelled", 143, utc()) if asked else ("failed", 70, utc())
             status.reason = "cancelled" if asked else "its agents ended without a verdict; see logs/agent-*.log"
             write_record(self.gang.state, status)

@@ -72,6 +72,8 @@ class Listener:
             recorder.cancel()
             write_record(self.gang.state, self.coordinator.status)
             server.close()
+            for member in self.coordinator.roll.members.values():
+                member.close()
 
     async def _say_goodbye(self) -> None:
         write_record(self.gang.state, self.coordinator.status)

@@ -91,19 +91,22 @@ def kill_descendants(root: int, keep: Collection[int] = (), seconds: float = KIL
 def kill_all(find: Callable[[], List[Process]], seconds: float = KILL_SECONDS) -> Set[int]:
     """SIGKILL what ``find`` returns until nothing of it is alive (a zombie is not).
 
-    Again and again because a process may fork between the look and the kill. Gives up after ``seconds`` on what
-    sits in the kernel and cannot die. Returns the pids that were sent the signal.
+    Again and again because a process may fork between the look and the kill, and twice in vain because one look can
+    miss a child whose parent ended in the midst of it. Gives up after ``seconds`` on what sits in the kernel and
+    cannot die. Returns the pids that were sent the signal.
     """
     killed: Set[int] = set()
     end = time.monotonic() + seconds
+    looks_in_vain = 0
     while True:
         alive = [process for process in find() if process.state not in "ZX"]
         for process in alive:
             _kill(process.pid)
             killed.add(process.pid)
-        if not alive or time.monotonic() > end:
+        looks_in_vain = 0 if alive else looks_in_vain + 1
+        if looks_in_vain == 2 or (alive and time.monotonic() > end):
             return killed
-        time.sleep(0.002)
+        time.sleep(0.002 if alive else 0)
 
 
 def _kill(pid: int) -> None:

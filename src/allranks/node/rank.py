@@ -108,15 +108,21 @@ def settle(job: Job, zygotes: Mapping[str, str], users: Iterable[str]) -> None:
     os.environ.clear()
     os.environ.update(job.env)  # key by key through putenv, so that C code sees it too
     time.tzset()
-    unbuffered = {"write_through": True} if job.env.get("PYTHONUNBUFFERED") else {}
-    streams: Any = (sys.stdout, sys.stderr)
-    for stream in streams:
-        stream.reconfigure(line_buffering=True, **unbuffered)
+    _settle_streams(sys.stdout, sys.stderr, unbuffered=bool(job.env.get("PYTHONUNBUFFERED")))
     sys.path_importer_cache.clear()  # files may have come since the zygote looked
     _settle_libraries(sys.modules, job.env, zygotes)
     if job.learn:
         sys.meta_path.insert(0, Recorder(job.learn, Installed(users)))
     gc.enable()
+
+
+def _settle_streams(*streams: Any, unbuffered: bool) -> None:
+    """Write at least every whole line, where plain python would keep 8 KiB: a killed rank's last words are read."""
+    for stream in streams:
+        if unbuffered and not stream.write_through:
+            stream.reconfigure(write_through=True)
+        elif not stream.write_through:
+            stream.reconfigure(line_buffering=True)
 
 
 def _settle_libraries(modules: Dict[str, Any], env: Mapping[str, str], zygotes: Mapping[str, str]) -> None:

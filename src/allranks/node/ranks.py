@@ -40,15 +40,18 @@ class Ranks:
         self._asked = False
         self._gone = asyncio.Event()
         self._swept = asyncio.Event()
-        self._reports = self._open_reports()
-        self._warmed = False
+        self._report_name = f"allranks-{secrets.token_hex(8)}"
 
     # ---- the zygote
 
     def open(self) -> None:
         """Attach to the zygote; ``ready`` follows once it has imported what it should."""
+        self._listen_to_shims()
+        self._attach()
+
+    def _attach(self) -> None:
         self._channel.open(self.node)
-        self.waiting_for = "importing " + ("what its ranks need" if self.gang.launcher == "native" else "nothing")
+        self.waiting_for = "importing what its ranks need"
 
     @property
     def alive(self) -> bool:
@@ -91,12 +94,12 @@ class Ranks:
         for rank in list(self._alive):
             self._alive.pop(rank)
             if rank != LAUNCHER:
-                self._report_end(rank, signal.SIGKILL, "")
+                self._report_end(rank, signal.SIGKILL, "with the zygote that had forked it")
         self._gone.set()
         self._swept.set()
         self.ready = False
         self._tell(type="ready", ready=False, waiting_for="starting the interpreter again")
-        self.open()
+        self._attach()
 
     def _note(self, text: str) -> None:
         self._tell(type="note", text=text)
@@ -105,7 +108,7 @@ class Ranks:
 
     def start(self, start: Start) -> None:
         """Start this node's ranks of an attempt."""
-        self._asked, self._reported, self._warmed = False, set(), False
+        self._asked, self._reported = False, set()
         self._gone.clear()
         self._start = Start(start.attempt, start.address, start.port, shim=self._report_name)
         os.makedirs(os.path.dirname(self.gang.log_of(start.attempt, 0)), exist_ok=True)
@@ -154,17 +157,15 @@ class Ranks:
 
     # ---- ranks that a foreign launcher makes
 
-    def _open_reports(self) -> socket.socket:
-        self._report_name = f"allranks-{secrets.token_hex(8)}"
+    def _listen_to_shims(self) -> None:
         reports = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         reports.bind("\0" + self._report_name)
         reports.setblocking(False)
-        asyncio.get_running_loop().add_reader(reports, self._read_report)
-        return reports
+        asyncio.get_running_loop().add_reader(reports, self._read_report, reports)
 
-    def _read_report(self) -> None:
+    def _read_report(self, reports: socket.socket) -> None:
         try:
-            report = json.loads(self._reports.recv(4096))
+            report = json.loads(reports.recv(4096))
             rank, attempt, pid = int(report["rank"]), int(report["attempt"]), int(report["pid"])
         except (OSError, ValueError, KeyError, TypeError):
             return
