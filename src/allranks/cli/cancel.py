@@ -21,4 +21,5 @@ def command(name: str | None) -> None:
         return
     click.echo(f"ending run {before.name} ...", err=True)
     after = engine.cancel(before.name, reason="cancelled by 'allranks cancel'")
-    click.echo(f"run {after.name}: {after.phase}")
+    why = f" ({after.reason})" if after.phase != "cancelled" and after.reason else ""
+    click.echo(f"run {after.name}: {after.phase}{why}")

@@ -38,15 +38,15 @@ def follow(engine: Engine, run: Run) -> int:
     with _signals() as received:
         shown = screen(status.world_size)
         try:
-            status_then = _Following(engine, run, shown, received).to_the_end(engine)
+            ended = _Following(engine, run, shown, received).to_the_end(engine)
         finally:
             shown.close()
-        if status_then is None:
+        if ended is None:
             return _let_go(run)
         run.wait(LAST_WAIT)
-    for line in words.ending(status_then):
+    for line in words.ending(ended):
         click.echo(line if line.startswith("  |") else f"allranks: {line}", err=True)
-    return 70 if status_then.exit_code is None else status_then.exit_code
+    return 70 if ended.exit_code is None else ended.exit_code
 
 
 def _let_go(run: Run) -> int:

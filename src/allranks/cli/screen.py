@@ -76,10 +76,12 @@ class Live:
         text = self._prefix.text(lines) + "".join(f"allranks: {line}\n" for line in news)
         if text:
             self._console.print(_Ready(text), end="", crop=False)
+        from rich.text import Text
+
         footer = footer_of(status)
         if footer != self._last:
             self._last = footer
-            self._footer.update(self._console.render_str(footer), refresh=True)
+            self._footer.update(Text(footer, no_wrap=True, overflow="ellipsis"), refresh=True)
 
     def ask(self, question: str) -> str:
         """Ask below the ranks' lines, the footer out of the way."""

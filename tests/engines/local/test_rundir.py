@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from allranks.engines.local import rundir
+from allranks.engines.local.control import ENGINE
 from allranks.engines.local.rundir import RunDir
 from allranks.errors import EngineError
 
@@ -93,6 +94,8 @@ def test_a_broken_record_is_an_error_that_names_the_file() -> None:
     (run.path / "status.json").write_text("{")
     with pytest.raises(EngineError, match=r"run digits: .*/digits/status.json cannot be read: "):
         run.status()
+    run_of("other", phase="succeeded")
+    assert {status.name: status.phase for status in ENGINE.list()} == {"digits": "failed", "other": "succeeded"}
 
 
 def test_a_finished_run_moves_aside_with_its_logs_and_three_are_kept() -> None:

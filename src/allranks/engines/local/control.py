@@ -91,14 +91,18 @@ class LocalEngine:
             _free_the_name(run)
             _lay_out(run, plan)
             supervisor, lifeline = _start(run, detach)
-            _await_first_record(run, supervisor)
+            try:
+                _await_first_record(run, supervisor)
+            except BaseException:
+                supervisor.terminate()  # somebody who interrupts a detached start wants no run either
+                raise
         return LocalRun(run.name, supervisor, lifeline)
 
     def status(self, name: str) -> Status:
         return find(name).status()
 
     def list(self) -> Sequence[Status]:
-        return [run.status() for run in all_runs()]
+        return [_listed(run) for run in all_runs()]
 
     def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
         return logs.follow(find(name), wanted) if follow else logs.read(find(name), wanted)
@@ -125,6 +129,14 @@ def find(name: str) -> RunDir:
     hint = f"; did you mean {near[0]}?" if near else ""
     there = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
     raise NotFound(f"no run named {name}{hint}; " + (f"runs here: {there}" if names else "there are no runs here"))
+
+
+def _listed(run: RunDir) -> Status:
+    """One run with a broken record must not hide the others."""
+    try:
+        return run.status()
+    except EngineError as error:
+        return Status(run.name, "local", "failed", str(error))
 
 
 # Submit

@@ -36,7 +36,7 @@ WHY_NOT = {
 }
 """Why this engine does not honour a field, by its path or the nearest one above it."""
 
-LATE_OR_LOCAL = {"network.rdma"}
+UNUSED_HERE = {"network.rdma"}
 """Fields that every engine with a network honours, and this one has no use for."""
 
 
@@ -126,7 +126,7 @@ def _asked(part: BaseModel, above: str) -> Iterator[str]:
             continue
         if isinstance(value, BaseModel):
             yield from _asked(value, f"{path}.")
-        elif path in LATE_OR_LOCAL or not _honours(field.json_schema_extra):
+        elif path in UNUSED_HERE or not _honours(field.json_schema_extra):
             yield path
 
 

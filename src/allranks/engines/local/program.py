@@ -67,7 +67,7 @@ def check(argv: Sequence[str], workdir: Path, env: Mapping[str, str]) -> None:
     program = find(argv[0], workdir, env)
     if _PYTHON.fullmatch(os.path.basename(argv[0])):
         _check_script(argv, workdir)
-        _check_version(argv[0], program)
+        _check_version(argv[0], program, workdir, env)
 
 
 def find(name: str, workdir: Path, env: Mapping[str, str]) -> str:
@@ -130,12 +130,18 @@ def _script(argv: Sequence[str]) -> str | None:
     return None
 
 
-def _check_version(name: str, program: str) -> None:
+def _check_version(name: str, program: str, workdir: Path, env: Mapping[str, str]) -> None:
     """Our part in each rank's interpreter needs Python 3.8; ask the interpreter itself, which takes 10 ms."""
     question = "import sys; sys.stdout.write('%d.%d' % sys.version_info[:2])"
     try:
         answer = subprocess.run(
-            [program, "-S", "-E", "-c", question], capture_output=True, text=True, timeout=20, check=False
+            [program, "-S", "-E", "-c", question],
+            cwd=workdir,  # a version manager's python may be another one in another folder
+            env={**os.environ, **env},
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SpecError(f"{program} does not answer: {error}") from error
