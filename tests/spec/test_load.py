@@ -132,6 +132,7 @@ def test_run_is_split_as_a_shell_would(run: str, argv: tuple[str, ...]) -> None:
         ("node: 2", "4:1: unknown field 'node'; did you mean 'nodes'?"),
         ("maxRestarts: 2", "4:1: unknown field 'maxRestarts'; did you mean 'failure.restarts'?"),
         ("gpus: 2", "4:1: unknown field 'gpus'; did you mean 'resources.gpus'?"),
+        ("resources: {image: a}", "4:13: unknown field 'image' in resources; did you mean 'image' at the top level?"),
         ("nproc-per-node: 2", "4:1: unknown field 'nproc-per-node'; did you mean 'ranks_per_node'?"),
         (
             "failure: {xyz: 1}",

@@ -61,7 +61,8 @@ def unknown_field(location: tuple[int | str, ...]) -> str:
 def _way_out(name: str, model: type[BaseModel]) -> str:
     near = nearest_field(name, model)
     if near:
-        return f"did you mean {near!r}?"
+        outside = near not in model.model_fields and "." not in near
+        return f"did you mean {near!r}{' at the top level' if outside else ''}?"
     return f"allowed: {', '.join(model.model_fields)}"
 
 
