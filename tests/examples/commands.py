@@ -54,7 +54,9 @@ class Example:
 
     def torchrun(self, ranks: int, *command: str) -> str:
         """Run a program of this folder without allranks; returns all output. It must succeed."""
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        # What --standalone means, but by address: a bare root has no /etc/hosts, and so no localhost.
+        alone = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", *alone, f"--nproc-per-node={ranks}"]
         return finish([*torchrun, *command], self.folder, OMP_NUM_THREADS="1")
 
 
