@@ -230,7 +230,8 @@ for method in ("fork", "spawn", "forkserver"):
             with ctx.Pool(2) as pool: print(pool.map(f, [1, 2, 3]))
             with cf.ProcessPoolExecutor(2, mp_context=ctx) as ex: print(list(ex.map(f, [4, 5])))
             with ctx.Manager() as m:
-                d = m.dict(a=1); p = ctx.Process(target=d.update, args=(dict(b=2),)); p.start(); p.join(); print(dict(d))
+                d = m.dict(a=1); p = ctx.Process(target=d.update, args=(dict(b=2),))
+                p.start(); p.join(); print(dict(d))
         """,
     )
     probe(
@@ -242,7 +243,8 @@ for method in ("fork", "spawn", "forkserver"):
             def __getitem__(s, i): return torch.full((2,), float(i)) @ torch.ones(2, 2)
         if __name__ == "__main__":
             torch.ones(200, 200) @ torch.ones(200, 200)
-            for b in d.DataLoader(DS(), batch_size=4, num_workers={2 if method == "fork" else 1}, multiprocessing_context="{method}"):
+            workers = {2 if method == "fork" else 1}
+            for b in d.DataLoader(DS(), batch_size=4, num_workers=workers, multiprocessing_context="{method}"):
                 print(b.sum().item())
         """,
     )

@@ -77,7 +77,7 @@ def write(folder: Path, source: str) -> Path:
 def plain_outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """What plain python makes of the chosen probes, two at a time."""
     callspecs = [getattr(item, "callspec", None) for item in request.session.items]
-    chosen = {callspec.params.get("name") for callspec in callspecs if callspec}
+    chosen: set[object] = {callspec.params.get("name") for callspec in callspecs if callspec}
     names = [name for name in PROBES if name in chosen]
     folders = [tmp_path_factory.mktemp("plain") for _ in names]
     for name, folder in zip(names, folders, strict=True):
@@ -100,7 +100,7 @@ def zygote(plain_outcomes: object, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.gang
 @pytest.mark.torch
-@pytest.mark.parametrize("name", sorted(PROBES, key=lambda name: "torch" in name))
+@pytest.mark.parametrize("name", PROBES)
 def test_a_forked_rank_equals_plain_python(name: str, zygote: Zygote, plain_outcomes: dict[str, Outcome]) -> None:
     write(zygote.cwd, PROBES[name])
     output, status = forked(zygote)

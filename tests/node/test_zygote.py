@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,7 @@ def test_ready_tells_what_was_imported_and_what_failed(tmp_path: Path) -> None:
         ("raise RuntimeError('odd')", "importing strange_one raised RuntimeError: odd"),
         ("raise SystemExit(3)", "importing strange_one raised SystemExit: 3"),
         ("import threading, time; threading.Thread(target=time.sleep, args=(99,), daemon=True).start()", "a thread"),
+        ("import signal; signal.signal(signal.SIGTERM, print)", "took SIGTERM for itself"),
     ],
 )
 def test_a_strange_import_ends_forking_and_names_the_culprit(source: str, why: str, tmp_path: Path) -> None:
@@ -175,7 +177,7 @@ def test_another_command_is_exec_ed_with_nothing_of_the_zygote(zygote: Zygote) -
     ],
 )
 def test_what_differs_from_the_zygote_is_exec_ed_with_the_reason(
-    fields: dict[str, object], why: str, zygote: Zygote
+    fields: dict[str, Any], why: str, zygote: Zygote
 ) -> None:
     spawned = zygote.spawn(**fields)
     assert spawned["how"] == "exec"

@@ -421,6 +421,8 @@ class Coordinator:
         ranks = [self._rank_status(node, local) for local in range(self.gang.ranks_on_node)]
         known = self.gang.addresses[node] if node < len(self.gang.addresses) else ""
         name = self.gang.name_of(node)
+        if self.state == "finishing":
+            return NodeStatus(node, name, known, "ended", "", ranks)
         if member is None:
             return NodeStatus(node, name, known, "pending", "its agent has not dialled in", ranks)
         phase = "running" if any(rank.state == "running" for rank in ranks) else "ready" if member.ready else "starting"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, Mapping
+import os
+from typing import Dict, List, Mapping, Optional
 
 from allranks.node.gang import Gang
 
@@ -35,6 +36,7 @@ def rank_environment(gang: Gang, rank: int, attempt: int, address: str, port: in
         "TORCHELASTIC_RESTART_COUNT": str(attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(gang.restarts),
         **node_environment(gang, node, attempt),
+        **_own_devices(gang, node),
     }
 
 
@@ -46,6 +48,23 @@ def node_environment(gang: Gang, node: int, attempt: int) -> Dict[str, str]:
         "ALLRANKS_NODES": str(gang.nodes),
         "ALLRANKS_ATTEMPT": str(attempt),
     }
+
+
+def _own_devices(gang: Gang, node: int) -> Dict[str, str]:
+    """On this machine the nodes share its GPUs: each gets its own, where there is one for every rank."""
+    devices = visible_devices(gang.env.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES")))
+    if gang.engine != "local" or gang.nodes == 1 or len(devices) < gang.world_size:
+        return {}
+    first = node * gang.ranks_on_node
+    return {"CUDA_VISIBLE_DEVICES": ",".join(devices[first : first + gang.ranks_on_node])}
+
+
+def visible_devices(listed: Optional[str]) -> List[str]:
+    """The GPUs that CUDA_VISIBLE_DEVICES lists, or all of this machine's when it is not set."""
+    if listed is not None:
+        return [device for device in listed.split(",") if device]
+    count = sum(name[6:].isdigit() for name in os.listdir("/dev") if name.startswith("nvidia"))
+    return [str(number) for number in range(count)]
 
 
 def base_environment(gang: Gang, inherited: Mapping[str, str]) -> Dict[str, str]:

@@ -8,12 +8,13 @@ import sys
 import time
 from collections import deque
 from contextlib import contextmanager
-from typing import Callable, Deque, Dict, Iterable, Iterator, List
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping
 
 from allranks.node import imports
 
 LOOK_EVERY = 0.02  # seconds between looks in the midst of an import
 SLOW_IMPORT = 0.005  # seconds; a faster one has not initialised CUDA
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Warm:
@@ -59,11 +60,11 @@ class Warm:
 
     @contextmanager
     def _watching(self) -> Iterator[imports.Guard]:
-        """Refuse the user's modules, and look around all the while. A module may take a signal: not for long."""
+        """Refuse the user's modules, and look around all the while."""
         guard = imports.Guard(self.installed)
         sys.meta_path.insert(0, guard)
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGCHLD, signal.SIGALRM, *ENDING)}
-        signal.signal(signal.SIGALRM, lambda number, frame: self._look())
+        before = signal.signal(signal.SIGALRM, lambda number, frame: self._look())
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGCHLD, *ENDING)}
         self.importing = True
         signal.setitimer(signal.ITIMER_REAL, LOOK_EVERY, LOOK_EVERY)
         try:
@@ -71,10 +72,16 @@ class Warm:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             self.importing = False
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
+            self._take_back(handlers)
+            signal.signal(signal.SIGALRM, before)
             if guard in sys.meta_path:
                 sys.meta_path.remove(guard)
+
+    def _take_back(self, handlers: Mapping[signal.Signals, Any]) -> None:
+        """A module may take a signal, which its ranks would have to keep and the zygote cannot spare."""
+        for number, handler in handlers.items():
+            if signal.signal(number, handler) is not handler:
+                self.unsafe = f"a module took {number.name} for itself when it was imported"
 
     def _judge(self, name: str, error: str, refused: List[str]) -> None:
         """Note a failure. One that the rank would meet too is the rank's affair; anything stranger ends forking."""
@@ -88,9 +95,6 @@ class Warm:
             self.unsafe = f"importing {name} started a thread"
         if self.unsafe:
             self.culprit = name
-
-
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def freeze() -> None:

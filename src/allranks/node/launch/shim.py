@@ -63,7 +63,7 @@ def main(argv: List[str]) -> int:
 def _become(gang: Gang, rank: int, attempt: int, argv: List[str]) -> NoReturn:
     processes.die_with_parent(signal.SIGKILL)
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("TORCHELASTIC_", "ALLRANKS_SHIM"))}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ALLRANKS_SHIM")}
     env.update(rank_environment(gang, rank, attempt, address, port))
     log = gang.log_of(attempt, rank)
     os.makedirs(os.path.dirname(log), exist_ok=True)

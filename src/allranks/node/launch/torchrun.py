@@ -10,9 +10,9 @@ from allranks.node.launch.spawn import Spawn, Start
 
 
 def spawns(gang: Gang, node: int, start: Start) -> List[Spawn]:
-    """Static rendezvous, no restarts of its own: the gang's restart is the agent's.
+    """Static rendezvous, no restarts of its own: the gang's restart is the agent's, with a new torchrun and port.
 
-    Store sharing is off, because a rank that shares the launcher's store meets addresses of ranks that have gone
+    So its ranks may share its store: what makes torchrun's own restarts fail is a store that outlives an attempt
     (facts: reliability §0.1).
     """
     argv = (
@@ -21,5 +21,4 @@ def spawns(gang: Gang, node: int, start: Start) -> List[Spawn]:
         f"--master-addr={start.address}", f"--master-port={start.port}", "--max-restarts=0",
         "--no-python", *shim.command(gang),
     )  # fmt: skip
-    environment = {**shim.environment(gang, node, start), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    return [Spawn(argv, environment, gang.launcher_log_of(start.attempt, node))]
+    return [Spawn(argv, shim.environment(gang, node, start), gang.launcher_log_of(start.attempt, node))]
