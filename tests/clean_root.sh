@@ -57,4 +57,4 @@ git clone --quiet --no-local "$SOURCE" "$ROOT/work"
 mapfile -t settings <"$ROOT/settings"
 echo "clean_root: $COMMAND, in Debian $(cat "$ROOT/etc/debian_version") with $PACKAGES"
 chroot "$ROOT" /usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    "${settings[@]}" /bin/bash -c "cd /work && time $COMMAND"
+    "${settings[@]}" /bin/bash -c "cd /work && time { $COMMAND; }"
