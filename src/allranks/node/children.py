@@ -95,7 +95,9 @@ class Children:
             self.reap(ranks_only=False)
             return processes.descendants(self._zygote, self._spared(caller))
 
-        return sorted(processes.kill_all(find))
+        killed = processes.kill_all(find)
+        self.reap(ranks_only=False)
+        return sorted(killed)
 
     def _spared(self, caller: Optional[Caller]) -> Set[int]:
         """Live ranks of others and, while there are any, orphans that may be theirs: the last sweep takes those."""

@@ -24,6 +24,12 @@ class Process:
     parent: int
     session: int
     state: str
+    threads: int
+
+    @property
+    def is_alive(self) -> bool:
+        """Not a zombie; one whose first thread has ended while others still have to is none yet."""
+        return self.state not in "ZX" or self.threads > 1
 
 
 def _prctl(option: int, value: int) -> None:
@@ -49,7 +55,7 @@ def read(pid: int) -> Optional[Process]:
             fields = file.read().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return Process(pid, int(fields[1]), int(fields[3]), fields[0])
+    return Process(pid, int(fields[1]), int(fields[3]), fields[0], int(fields[17]))
 
 
 def running() -> Iterator[Process]:
@@ -99,7 +105,7 @@ def kill_all(find: Callable[[], List[Process]], seconds: float = KILL_SECONDS) -
     end = time.monotonic() + seconds
     looks_in_vain = 0
     while True:
-        alive = [process for process in find() if process.state not in "ZX"]
+        alive = [process for process in find() if process.is_alive]
         for process in alive:
             _kill(process.pid)
             killed.add(process.pid)
