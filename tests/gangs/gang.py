@@ -144,7 +144,8 @@ class RunningGang:
         """Wait until all ranks have made a step in the attempt."""
 
         def all_have() -> bool:
-            lines = [line.split() for line in self.steps_file.read_text().splitlines()] if self.steps_file.exists() else []
+            text = self.steps_file.read_text() if self.steps_file.exists() else ""
+            lines = [line.split() for line in text.splitlines()]
             return len({line[2] for line in lines if len(line) == 4 and int(line[1]) == attempt}) == ranks
 
         eventually(f"all ranks step in attempt {attempt}\n{self.agent_logs()}", all_have, seconds)

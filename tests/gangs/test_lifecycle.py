@@ -65,7 +65,9 @@ def test_a_spent_budget_ends_the_run_with_the_culprits_code(tmp_path: Path) -> N
 
 
 def test_an_uncaught_exception_is_told_with_its_last_lines(tmp_path: Path) -> None:
-    script = "import os, time\nif os.environ['RANK'] == '1':\n    print('about to fail')\n    {}['no']\ntime.sleep(60)\n"
+    script = (
+        "import os, time\nif os.environ['RANK'] == '1':\n    print('about to fail')\n    {}['no']\ntime.sleep(60)\n"
+    )
     with RunningGang(tmp_path, script=script, options=("--restarts", "0"), detach=False) as g:
         assert g.process
         out, _ = g.process.communicate(timeout=30)
@@ -291,7 +293,9 @@ def test_the_port_and_the_lock_are_free_afterwards(tmp_path: Path) -> None:
             socket.create_connection(("127.1.0.1", port))
 
 
-def test_an_environment_that_names_a_rank_is_told_and_overridden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_names_a_rank_is_told_and_overridden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RANK", "77")
     monkeypatch.setenv("MASTER_ADDR", "elsewhere")
     script = "import os\nprint(os.environ['RANK'], os.environ['MASTER_ADDR'])\n"

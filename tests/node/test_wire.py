@@ -174,22 +174,22 @@ def test_a_malformed_message_of_a_member_does_not_stop_the_coordinator(
     run(main)
 
 
+HANDSHAKES = st.dictionaries(
+    st.sampled_from(["allranks", "nonce", "code"]), st.one_of(st.none(), st.integers(), st.text())
+)
+GARBAGE = st.one_of(
+    st.binary(max_size=300),
+    st.sampled_from([b"\n", b"{}\n", b"[" * 5000 + b"\n", b"GET / HTTP/1.1\r\n\r\n", b"\xff\n", b"A" * 200_000]),
+    HANDSHAKES.map(lambda fields: json.dumps(fields).encode() + b"\n"),
+)
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(
-        st.one_of(
-            st.binary(max_size=300),
-            st.sampled_from([b"\n", b"{}\n", b"[" * 5000 + b"\n", b"GET / HTTP/1.1\r\n\r\n", b"\xff\n", b"A" * 200_000]),
-            st.dictionaries(st.sampled_from(["allranks", "nonce", "code"]), st.one_of(st.none(), st.integers(), st.text()))
-            .map(lambda d: json.dumps(d).encode() + b"\n"),
-        ),
-        max_size=6,
-    )
-)  # fmt: skip
+@given(st.lists(GARBAGE, max_size=6))
 def test_garbage_on_the_port_changes_nothing(tmp_path: Path, chunks: list[bytes]) -> None:
     async def main() -> None:
         async with listening(tmp_path) as (listener, port):
-            stranger_reader, stranger = await asyncio.open_connection("127.0.0.1", port)
+            _, stranger = await asyncio.open_connection("127.0.0.1", port)
             try:
                 for chunk in chunks:
                     stranger.write(chunk)

@@ -148,7 +148,7 @@ class Agent:
         start = Start(self.attempt, str(message["address"]), int(message["port"]))
         self.ranks.start(start)
         if self.place.node == 0 and self.gang.nodes > 1:
-            asyncio.ensure_future(self._watch_store(start))
+            self._watching = asyncio.ensure_future(self._watch_store(start))
 
     async def _watch_store(self, start: Start) -> None:
         """Say when rank 0's store listens, or when it is not worth waiting for any longer."""
@@ -231,7 +231,7 @@ class Node:
     def _on_terminate(self, agent: asyncio.Future[int]) -> None:
         """On this machine a signal means the run is cancelled, in a container that this node goes away."""
         if self.gang.engine != "local":
-            asyncio.ensure_future(self._leave(agent))
+            self._leaving = asyncio.ensure_future(self._leave(agent))
         elif self.listener is not None:
             self.listener.coordinator.cancel(*read_cancel(self.gang.state))
 

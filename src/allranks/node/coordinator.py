@@ -198,7 +198,8 @@ class Coordinator:
     def cancel(self, reason: str, code: int) -> None:
         """End the run on request, whatever it is doing."""
         if self.verdict is None:
-            self._end_early(Cause(self._number(), "cancelled", utc(), reason, exit=code), Verdict("cancelled", reason, code))
+            cause = Cause(self._number(), "cancelled", utc(), reason, exit=code)
+            self._end_early(cause, Verdict("cancelled", reason, code))
 
     def tick(self) -> None:
         """Let time pass: leases, deadlines, starts. Call it at least every tenth of a second."""

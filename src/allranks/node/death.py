@@ -20,6 +20,8 @@ SURVIVOR = re.compile(
     r"watchdog|Watchdog|connectFullMesh|Timed out waiting|barrier.*timed? ?out",
 )
 EXCEPTION = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(: (?P<message>.*))?$")
+EXCEPTION_NAMES = ("Error", "Exception", "Interrupt", "Exit")
+TORCH_PREFIX = re.compile(r"^\[rank\d+\]: ?")  # torch repeats an uncaught exception with this before each line
 IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError"}
 
 
@@ -80,7 +82,7 @@ def read_tail(path: str) -> Tuple[str, ...]:
 
 
 def describe(rank: int, node: int, status: int, log: str, error: str = "", asked: bool = False) -> Death:
-    """Classify a raw wait status. ``error`` is what is known beside it, such as why the program could not be started."""
+    """Classify a raw wait status. ``error`` is what else is known, such as why the program could not be started."""
     tail = read_tail(log)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
@@ -102,11 +104,10 @@ def _from_output(code: int, tail: Tuple[str, ...]) -> Tuple[str, str]:
 
 def _last_exception(lines: List[str]) -> Optional[Tuple[str, str]]:
     """Name and line of the exception that ends the newest traceback."""
-    starts = [i for i, line in enumerate(lines) if line.lstrip("[]rank0123456789: ").startswith("Traceback (most recent")]
-    begin = starts[-1] + 1 if starts else 0
-    for line in lines[begin:]:
-        plain = re.sub(r"^\[rank\d+\]: ?", "", line)
-        match = EXCEPTION.match(plain)
-        if match and (match["name"].endswith(("Error", "Exception", "Interrupt", "Exit")) or (starts and match["message"])):
-            return match["name"], plain
+    plain = [TORCH_PREFIX.sub("", line) for line in lines]
+    starts = [number for number, line in enumerate(plain) if line.startswith("Traceback (most recent call last)")]
+    for line in plain[starts[-1] + 1 if starts else 0 :]:
+        match = EXCEPTION.match(line)
+        if match and (match["name"].endswith(EXCEPTION_NAMES) or (starts and match["message"])):
+            return match["name"], line
     return None

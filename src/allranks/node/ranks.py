@@ -10,7 +10,7 @@ import secrets
 import signal
 import socket
 import time
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Callable, Dict, List, Optional, Set
 
 from allranks.node import preload
 from allranks.node.channel import Channel, Event
@@ -116,7 +116,7 @@ class Ranks:
             self._alive[LAUNCHER if spawn.rank is None else spawn.rank] = 0
             self._channel.spawn(spawn, self.gang.workdir)
         if self.gang.launcher == "native":
-            asyncio.ensure_future(self._learn(start.attempt))
+            self._learning = asyncio.ensure_future(self._learn(start.attempt))
 
     def _say_started(self) -> None:
         assert self._start is not None
@@ -211,7 +211,8 @@ class Ranks:
     def _keep_learned(self) -> None:
         """Remember the imports for the next run of the same script."""
         if self.gang.launcher == "native" and self.node == 0:
-            preload.remember(self.gang.preload, self.gang.argv, self.gang.workdir, native.learned_path(self.gang, self.node))
+            learned = native.learned_path(self.gang, self.node)
+            preload.remember(self.gang.preload, self.gang.argv, self.gang.workdir, learned)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -104,7 +104,9 @@ class RollCall:
 def check_hello(hello: Mapping[str, Any], expected: Mapping[str, Any]) -> Tuple[int, str]:
     """Node number and incarnation of a hello. Raises Refused, naming each thing that differs."""
     differing = [
-        f"{key} is {hello.get(key)!r:.60}, here {value!r:.60}" for key, value in expected.items() if hello.get(key) != value
+        f"{key} is {hello.get(key)!r:.60}, here {value!r:.60}"
+        for key, value in expected.items()
+        if hello.get(key) != value
     ]
     if differing:
         raise Refused("another gang or another version: " + "; ".join(differing))
