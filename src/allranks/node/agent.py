@@ -44,6 +44,7 @@ class Agent:
         self.ranks = Ranks(gang, place.node, zygote, self._tell)
         self.attempt, self.used = _recall(gang, place.node)
         self._stopping: Optional[asyncio.Task[None]] = None
+        self._looking: Optional[asyncio.Task[None]] = None
 
     def _tell(self, **message: Any) -> None:
         if self._wire is not None:
@@ -130,6 +131,8 @@ class Agent:
             await self._start(message)
         elif kind == "stop":
             self._stopping = asyncio.ensure_future(self._stop(int(message["attempt"])))
+        elif kind == "look":
+            self._looking = asyncio.ensure_future(self.ranks.sampler.look(int(message["attempt"])))
         elif kind == "finish":
             log(f"finished: {message['phase']} {message['reason']}")
             return EXIT_DONE if message["phase"] == "succeeded" else EXIT_GIVEN_UP

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 KINDS = (
     "exit", "signal", "oom", "exception", "import", "hang", "node_lost",
     "start_timeout", "deadline", "transport", "preflight", "cancelled",
 )  # fmt: skip
+
+
+def utc(at: Optional[float] = None) -> str:
+    """A moment (now, if none is given) as the records write it."""
+    moment = datetime.fromtimestamp(time.time() if at is None else at, timezone.utc)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,15 @@ last rank of the attempt is gone, *finishing* once the verdict is sent.
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from allranks.node.attempt import Attempt
-from allranks.node.cause import Cause
+from allranks.node.cause import Cause, utc
 from allranks.node.death import Death
 from allranks.node.gang import Gang
 from allranks.node.rollcall import Member, RollCall, check_hello
+from allranks.node.stall import MESSAGES, Stall
 from allranks.node.status import NodeStatus, RankStatus, Status
 
 STOP_MARGIN = 15.0
@@ -23,11 +24,6 @@ MAX_CAUSES = 50
 EXIT_NEVER_COMPLETE = 75
 EXIT_DEADLINE = 124
 EXIT_UNNAMED = 1
-
-
-def utc(at: Optional[float] = None) -> str:
-    moment = datetime.fromtimestamp(time.time() if at is None else at, timezone.utc)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Verdict:
@@ -54,6 +50,7 @@ class Coordinator:
     ) -> None:
         self.gang, self._pick_port, self._changed, self._clock = gang, pick_port, changed, clock
         self.roll = RollCall(gang.nodes, gang.lease, clock)
+        self.stall = Stall(gang, clock)
         self.state = "gathering"
         self.attempt: Optional[Attempt] = None
         self.last_attempt, self.used = -1, 0
@@ -141,6 +138,9 @@ class Coordinator:
         if kind == "beat":
             member.send(type="beat", sent=message["sent"])
             return
+        if kind in MESSAGES:
+            self.stall.heard(member, message)
+            return
         handler = {
             "ready": self._on_ready, "started": self._on_started, "listening": self._on_listening,
             "exit": self._on_exit, "idle": self._on_idle, "bye": self._on_bye, "note": self._on_note,
@@ -212,6 +212,11 @@ class Coordinator:
             reason = f"the deadline of {deadline:g} s has passed"
             cause = Cause(self._number(), "deadline", utc(), reason, exit=EXIT_DEADLINE)
             self._end_early(cause, Verdict("failed", reason, EXIT_DEADLINE))
+        if self.state == "running":
+            hang = self.stall.tick(self.roll.members)
+            if hang is not None:
+                self._break(hang)
+                self._moved()
         if self.state == "stopping" and (self._all_idle() or now > self._stop_until):
             self._stopped()
         if self.state == "gathering":
@@ -269,6 +274,7 @@ class Coordinator:
         self.roll.lift_fences()
         self.last_attempt += 1
         self.attempt = Attempt(self.last_attempt, self.gang.world_size, port)
+        self.stall.begin(self.attempt)
         self.state, self._others_told = "running", False
         for member in self.roll.members.values():
             member.idle = False

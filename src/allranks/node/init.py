@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Dict, List, Optional, Tuple
 
 from allranks.node import preload, processes, pycommand
-from allranks.node.coordinator import utc
+from allranks.node.cause import utc
 from allranks.node.environment import base_environment
 from allranks.node.gang import Gang, load
 from allranks.node.listen import read_record, write_record

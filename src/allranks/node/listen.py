@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import secrets
@@ -10,7 +11,7 @@ import socket
 import time
 from typing import Optional
 
-from allranks.node import wire
+from allranks.node import evidence, wire
 from allranks.node.coordinator import Coordinator
 from allranks.node.gang import Gang
 from allranks.node.rollcall import Member, Refused
@@ -57,6 +58,7 @@ class Listener:
         self.gang, self._secret, self._sock = gang, secret, sock
         self._dirty = asyncio.Event()
         self.coordinator = Coordinator(gang, free_port, self._dirty.set, earlier=read_record(gang.state))
+        self.coordinator.stall.save = functools.partial(evidence.write, gang)
         self._handshakes = 0
 
     async def run(self) -> None:

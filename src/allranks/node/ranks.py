@@ -10,6 +10,7 @@ import secrets
 import signal
 import socket
 import time
+from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Set
 
 from allranks.node import preload
@@ -18,6 +19,7 @@ from allranks.node.death import describe
 from allranks.node.gang import Gang
 from allranks.node.launch import deepspeed, native, once, torchrun
 from allranks.node.launch.spawn import Spawn, Start
+from allranks.node.sampler import Sampler
 
 LAUNCHERS: Dict[str, Callable[[Gang, int, Start], List[Spawn]]] = {
     "native": native.spawns, "once": once.spawns, "torchrun": torchrun.spawns, "deepspeed": deepspeed.spawns,
@@ -40,6 +42,7 @@ class Ranks:
         self._asked = False
         self._gone = asyncio.Event()
         self._swept = asyncio.Event()
+        self.sampler = Sampler(gang, node, tell, lambda: self._alive)
         self._report_name = f"allranks-{secrets.token_hex(8)}"
 
     # ---- the zygote
@@ -47,6 +50,7 @@ class Ranks:
     def open(self) -> None:
         """Attach to the zygote; ``ready`` follows once it has imported what it should."""
         self._listen_to_shims()
+        self.sampler.open()
         self._attach()
 
     def _attach(self) -> None:
@@ -112,9 +116,11 @@ class Ranks:
         self._gone.clear()
         self._start = Start(start.attempt, start.address, start.port, shim=self._report_name)
         os.makedirs(os.path.dirname(self.gang.log_of(start.attempt, 0)), exist_ok=True)
+        self.sampler.begin(start.attempt)
         for spawn in LAUNCHERS[self.gang.launcher](self.gang, self.node, self._start):
             self._alive[LAUNCHER if spawn.rank is None else spawn.rank] = 0
-            self._channel.spawn(spawn, self.gang.workdir)
+            watched = replace(spawn, environment={**spawn.environment, **self.sampler.environment})
+            self._channel.spawn(watched, self.gang.workdir)
         if self.gang.launcher == "native":
             self._learning = asyncio.ensure_future(self._learn(start.attempt))
 

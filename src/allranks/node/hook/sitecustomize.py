@@ -1,9 +1,13 @@
-"""How the zygote gets into the user's own interpreter: through site, before the interpreter runs the script.
+"""How our code gets into the user's own interpreter: through site, before the interpreter runs the script.
 
-The zygote is started as the user's command line, ``python train.py --epochs 3``, with this folder first on
-PYTHONPATH. Here, while the interpreter still starts up, it imports, waits and forks. A forked rank returns from
-here, and the interpreter goes on to run the script: so ``__main__``, sys.argv, sys.path, the stack, tracebacks,
-exit codes and exit handlers are python's own work and not an imitation. The zygote itself never returns.
+This folder is first on PYTHONPATH of two kinds of processes, which the environment tells apart.
+
+The zygote is started as the user's command line, ``python train.py --epochs 3``. Here, while the interpreter still
+starts up, it imports, waits and forks. A forked rank returns from here, and the interpreter goes on to run the script:
+so ``__main__``, sys.argv, sys.path, the stack, tracebacks, exit codes and exit handlers are python's own work and not
+an imitation. The zygote itself never returns.
+
+A rank that was not forked starts the watching thread (``watch.py``) and goes on.
 """
 
 import importlib
@@ -13,21 +17,27 @@ import sys
 import traceback
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_HOME = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 
 
-def _enter() -> None:
-    config = json.loads(os.environ.pop("ALLRANKS_ZYGOTE"))
-    os.environ.pop("PYTHONPATH")
-    if config["pythonpath"] is not None:
-        os.environ["PYTHONPATH"] = config["pythonpath"]
+def _step_aside() -> None:
+    """Let the sitecustomize run that this folder hides, where there is one."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
     sys.path_importer_cache.pop(_HERE, None)
     del sys.modules["sitecustomize"]
     try:
-        importlib.import_module("sitecustomize")  # the one that this folder hides, where there is one
+        importlib.import_module("sitecustomize")
     except ImportError as error:
         if error.name != "sitecustomize":
             traceback.print_exc()
+
+
+def _be_zygote() -> None:
+    config = json.loads(os.environ.pop("ALLRANKS_ZYGOTE"))
+    os.environ.pop("PYTHONPATH")
+    if config["pythonpath"] is not None:
+        os.environ["PYTHONPATH"] = config["pythonpath"]
+    _step_aside()
     sys.path.insert(0, config["home"])
     try:
         from allranks.node import zygote
@@ -36,7 +46,23 @@ def _enter() -> None:
     zygote.enter(config)
 
 
+def _be_rank() -> None:
+    _step_aside()
+    if not {"RANK", "ALLRANKS_WATCH"} <= os.environ.keys():
+        return
+    sys.path.insert(0, _HOME)
+    try:
+        from allranks.node import watch
+    finally:
+        sys.path.remove(_HOME)
+    watch.start(os.environ)
+    for name in [name for name in sys.modules if name == "allranks" or name.startswith("allranks.")]:
+        del sys.modules[name]  # a job may have another allranks installed, or none
+
+
 if "ALLRANKS_ZYGOTE" in os.environ:
-    _enter()
-    if "sitecustomize" not in sys.modules:
-        raise ImportError("there is none", name="sitecustomize")  # as site expects where there is none
+    _be_zygote()
+else:
+    _be_rank()
+if "sitecustomize" not in sys.modules:
+    raise ImportError("there is none", name="sitecustomize")  # as site expects where there is none

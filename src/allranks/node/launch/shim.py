@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any, Dict, List, NoReturn, Tuple
 
-from allranks.node import processes
+from allranks.node import processes, watch
 from allranks.node.environment import node_environment, rank_environment
 from allranks.node.gang import Gang
 from allranks.node.launch.spawn import Start
@@ -71,7 +71,7 @@ def _become(gang: Gang, rank: int, attempt: int, argv: List[str]) -> NoReturn:
     os.dup2(out, 1)
     os.dup2(out, 2)
     try:
-        os.execvpe(argv[0], argv, env)
+        os.execvpe(argv[0], argv, watch.hooked(env))
     except OSError as error:
         os.write(2, f"allranks: cannot run {argv[0]}: {error.strerror}\n".encode())
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
