@@ -72,6 +72,8 @@ class Ranks:
         self._tell(type="ready", ready=True)
         if event.get("poisoned"):
             self._note(f"ranks are started afresh, not forked: {event['poisoned']}")
+        if event.get("culprit") and self.gang.launcher == "native":
+            preload.forget(self.gang.preload, self.gang.argv, self.gang.workdir, event["culprit"])
 
     def _on_spawned(self, event: Event) -> None:
         self._alive[event["rank"]] = event["pid"]
@@ -149,7 +151,7 @@ class Ranks:
             self._channel.sweep()
             await _wait(self._swept, KILL_WAIT)
         self._remove_shared_memory()
-        self._keep_learned()
+        self._pass_on_learned()
 
     def _remove_shared_memory(self) -> None:
         """DeepSpeed's CPU all-reduce leaves 69 MB a rank in /dev/shm after every end (facts: prefork rule 13)."""
@@ -210,14 +212,16 @@ class Ranks:
             except OSError:
                 continue
             if settled:
-                self._channel.warm(preload.read_imports(path))
-                self._keep_learned()
+                self._pass_on_learned()
                 return
 
-    def _keep_learned(self) -> None:
-        """Remember the imports for the next run of the same script."""
-        if self.gang.launcher == "native" and self.node == 0:
-            learned = native.learned_path(self.gang, self.node)
+    def _pass_on_learned(self) -> None:
+        """What the first rank imported, the zygote imports for the next attempt, and at once for the next run."""
+        if self.gang.launcher != "native":
+            return
+        learned = native.learned_path(self.gang, self.node)
+        self._channel.warm(preload.read_imports(learned))
+        if self.node == 0:
             preload.remember(self.gang.preload, self.gang.argv, self.gang.workdir, learned)
 
 

@@ -34,7 +34,7 @@ class Warm:
         self.installed = imports.Installed(users)
 
     def want(self, names: Iterable[str]) -> None:
-        self._wanted.extend(names)
+        self._wanted.extend(name for name in names if name not in sys.modules)
 
     @property
     def is_waiting(self) -> bool:

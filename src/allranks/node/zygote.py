@@ -111,7 +111,7 @@ class Zygote:
         """Answer everything that was asked; True in a forked rank."""
         self._pump()
         for caller in list(self._callers):
-            while caller.asked:
+            while caller.asked and not self._must_import_before(caller.asked[0]):
                 if self._do(caller, caller.asked.popleft()):
                     return True
         if self._must_sweep and not self._children:
@@ -119,6 +119,10 @@ class Zygote:
             self._children.sweep(None)
         self._answer_attaching()
         return False
+
+    def _must_import_before(self, message: Message) -> bool:
+        """Once here is cheaper than once in each rank: what is still to be imported was seen in ranks."""
+        return message["op"] == "spawn" and self._warm.is_waiting
 
     def _pump(self) -> None:
         """Do what may be done at any moment."""
