@@ -16,6 +16,7 @@ from typing import Callable, Dict, List, Optional, Set
 from allranks.node import preload
 from allranks.node.channel import Channel, Event
 from allranks.node.death import describe
+from allranks.node.environment import base_environment
 from allranks.node.gang import Gang
 from allranks.node.launch import deepspeed, native, once, torchrun
 from allranks.node.launch.spawn import Spawn, Start
@@ -73,7 +74,7 @@ class Ranks:
         if event.get("poisoned"):
             self._note(f"ranks are started afresh, not forked: {event['poisoned']}")
         if event.get("culprit") and self.gang.launcher == "native":
-            preload.forget(self.gang.preload, self.gang.argv, self.gang.workdir, event["culprit"])
+            preload.forget(self.gang.preload, self.gang.argv, self.gang.workdir, event["culprit"], self._environment)
 
     def _on_spawned(self, event: Event) -> None:
         self._alive[event["rank"]] = event["pid"]
@@ -202,6 +203,11 @@ class Ranks:
 
     # ---- what the ranks really import
 
+    @property
+    def _environment(self) -> Dict[str, str]:
+        """As the zygote has it: its PATH says which python the list is for."""
+        return base_environment(self.gang, os.environ)
+
     async def _learn(self, attempt: int) -> None:
         """Once the first rank's imports have settled, let the zygote import the same, so that a restart is warm."""
         path = native.learned_path(self.gang, self.node)
@@ -222,7 +228,7 @@ class Ranks:
         learned = native.learned_path(self.gang, self.node)
         self._channel.warm(preload.read_imports(learned))
         if self.node == 0:
-            preload.remember(self.gang.preload, self.gang.argv, self.gang.workdir, learned)
+            preload.remember(self.gang.preload, self.gang.argv, self.gang.workdir, learned, self._environment)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
