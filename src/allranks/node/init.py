@@ -20,13 +20,12 @@ import time
 from dataclasses import replace
 from typing import Dict, List, Optional, Tuple
 
-from allranks.node import preload, processes, pycommand
+from allranks.node import bundle, preload, processes, pycommand
 from allranks.node.cause import utc
 from allranks.node.environment import base_environment
 from allranks.node.gang import Gang, load
 from allranks.node.listen import read_record, write_record
 
-ENTRY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
 TITLE_ROOM = "-" * 2048
 BACKLOG = 1024
 RESPAWN_PAUSE = 0.5
@@ -104,7 +103,7 @@ class Init:
         config.update(listen=self._forks.fileno(), lifeline=self._ours)
         self._born[-1] = time.monotonic()
         self._zygote = subprocess.Popen(
-            [python, *flags, ENTRY, "zygote", json.dumps(config), TITLE_ROOM],
+            [python, *flags, bundle.entry(), "zygote", json.dumps(config), TITLE_ROOM],
             pass_fds=[self._forks.fileno(), self._ours], env=env, cwd=self.gang.workdir,
             stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
@@ -124,7 +123,7 @@ class Init:
             "ALLRANKS_NODE": str(node), "ALLRANKS_NODES": str(self.gang.nodes),
             "ALLRANKS_COORDINATOR": self.gang.coordinator,
         }  # fmt: skip
-        argv = [sys.executable, ENTRY, "agent", self._plan, self._zygote_name]
+        argv = [sys.executable, bundle.entry(), "agent", self._plan, self._zygote_name]
         fds = [self._port.fileno()] if node == 0 else []
         path = os.path.join(self.gang.state, "logs", f"agent-{node}.log")
         self._born[node] = time.monotonic()

@@ -65,4 +65,5 @@ if "ALLRANKS_ZYGOTE" in os.environ:
 else:
     _be_rank()
 if "sitecustomize" not in sys.modules:
+    sys.modules["sitecustomize"] = sys  # for the import that fails now to take away: zipimport of Python 3.9 insists
     raise ImportError("there is none", name="sitecustomize")  # as site expects where there is none

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any, Dict, List, NoReturn, Tuple
 
-from allranks.node import processes, watch
+from allranks.node import bundle, processes, watch
 from allranks.node.environment import node_environment, rank_environment
 from allranks.node.gang import Gang
 from allranks.node.launch.spawn import Start
@@ -30,8 +30,7 @@ def interpreter_of(gang: Gang) -> str:
 
 def command(gang: Gang) -> Tuple[str, ...]:
     """The rank's command line with the shim before it."""
-    entry = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
-    return (sys.executable, entry, "shim", *gang.argv)
+    return (sys.executable, bundle.entry(), "shim", *gang.argv)
 
 
 def environment(gang: Gang, node: int, start: Start) -> Dict[str, str]:

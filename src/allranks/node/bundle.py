@@ -1,0 +1,53 @@
+"""The agent as one file: ``python3 agent.pyz init PLAN`` in any image that has Python 3.8.
+
+Holds ``node/`` and every engine's ``identity.py``, nothing else; deterministic, so that the same code is the same
+bytes. ``entry`` is what our own processes start each other by, whether they run from the file or from the package.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from typing import List
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+EPOCH = (1980, 1, 1, 0, 0, 0)
+MAIN = "import sys\n\nfrom allranks.node.__main__ import main\n\nsys.exit(main())\n"
+# In the package these hold what needs more than the standard library.
+EMPTY = ("allranks/engines/__init__.py",)
+
+
+def entry() -> str:
+    """The file to start a part of ours with: the bundle when this runs from it, else ``node/__main__.py``."""
+    if os.path.isfile(ROOT):
+        return ROOT
+    return os.path.join(ROOT, "allranks", "node", "__main__.py")
+
+
+def build(path: str) -> int:
+    """Write the bundle; returns its size in bytes."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bundle:
+        _add(bundle, "__main__.py", MAIN.encode())
+        for name in sorted(_names()):
+            with open(os.path.join(ROOT, name), "rb") as file:
+                _add(bundle, name, b"" if name in EMPTY else file.read())
+    return os.path.getsize(path)
+
+
+def _names() -> List[str]:
+    node = [
+        os.path.relpath(os.path.join(folder, name), ROOT)
+        for folder, _, names in os.walk(os.path.join(ROOT, "allranks", "node"))
+        for name in names
+        if name.endswith(".py")
+    ]
+    engines = os.path.join(ROOT, "allranks", "engines")
+    identities = [name for name in os.listdir(engines) if os.path.isfile(os.path.join(engines, name, "identity.py"))]
+    parts = [f"allranks/engines/{name}/{file}" for name in identities for file in ("__init__.py", "identity.py")]
+    return ["allranks/__init__.py", *EMPTY, *node, *parts]
+
+
+def _add(bundle: zipfile.ZipFile, name: str, content: bytes) -> None:
+    info = zipfile.ZipInfo(name.replace(os.sep, "/"), EPOCH)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    bundle.writestr(info, content)

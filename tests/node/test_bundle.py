@@ -1,0 +1,61 @@
+"""The agent travels as one small file and runs on an old Python that has nothing of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from allranks.node import bundle
+
+PYENV = Path.home() / ".pyenv" / "versions"
+OTHERS = [str(path) for version in ("3.8*", "3.9*", "3.13*") for path in PYENV.glob(f"{version}/bin/python3")]
+
+
+def test_the_same_code_is_the_same_bytes_and_fits_a_config_map(tmp_path: Path) -> None:
+    size = bundle.build(str(tmp_path / "a.pyz"))
+    bundle.build(str(tmp_path / "b.pyz"))
+    assert (tmp_path / "a.pyz").read_bytes() == (tmp_path / "b.pyz").read_bytes()
+    assert size < 256 * 1024
+
+
+def test_it_holds_the_node_and_the_identities_and_nothing_else(tmp_path: Path) -> None:
+    bundle.build(str(tmp_path / "a.pyz"))
+    names = zipfile.ZipFile(tmp_path / "a.pyz").namelist()
+    assert "allranks/engines/local/identity.py" in names
+    strangers = [
+        n for n in names if not n.startswith("allranks/node/") and not n.endswith(("__init__.py", "identity.py"))
+    ]
+    assert strangers == ["__main__.py"]
+
+
+@pytest.mark.gang
+@pytest.mark.parametrize("python", [sys.executable, *OTHERS])
+def test_a_gang_runs_from_the_one_file(tmp_path: Path, python: str) -> None:
+    bundle.build(str(tmp_path / "agent.pyz"))
+    (tmp_path / "job.py").write_text("import os, sys\nprint(os.environ['RANK'], 'allranks' in sys.modules, sys.argv)\n")
+    state = tmp_path / "state"
+    (state / "logs").mkdir(parents=True)
+    (state / "secret").write_text("s")
+    plan = {
+        "run": "b", "engine": "local", "version": "1", "nodes": 2, "ranks_per_node": 2, "launcher": "native",
+        "argv": [python, "job.py", "x"], "workdir": str(tmp_path), "coordinator": "127.1.0.1",
+        "addresses": ["127.1.0.1", "127.1.0.2"], "state": str(state), "preload": str(tmp_path / "preload"),
+    }  # fmt: skip
+    (state / "plan.json").write_text(json.dumps(plan))
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [python, "agent.pyz", "init", str(state / "plan.json")], cwd=tmp_path, env=env, timeout=60,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    logs = "\n".join(path.read_text() for path in (state / "logs").glob("*.log"))
+    assert done.returncode == 0, done.stderr + logs
+    status = json.loads((state / "status.json").read_text())
+    assert (status["phase"], status["notes"]) == ("succeeded", []), logs
+    outputs = sorted(path.read_text() for path in state.glob("logs/attempt-0/rank-*.log"))
+    assert outputs == [f"{rank} False ['job.py', 'x']\n" for rank in range(4)]
