@@ -61,6 +61,11 @@ class Account:
         return any(group.waits for group in self.groups.values())
 
     @property
+    def is_known(self) -> bool:
+        """Whether what it does not say counts: a rank that is slow to answer may be anywhere."""
+        return self.watched and self.silent == 0
+
+    @property
     def stopped(self) -> bool:
         return self.state in ("T", "t")
 
@@ -97,7 +102,7 @@ def judge(accounts: Iterable[Account], patience: float = 0.0) -> Finding:
 
     A rank is silent when it has not answered for more than ``patience`` seconds: a busy machine is slow to answer too.
     """
-    table = {account.rank: account for account in accounts}
+    table = {account.rank: account for account in sorted(accounts, key=lambda account: account.rank)}
     silent = [account for account in table.values() if account.silent > patience and not account.ended]
     waiting = [account for account in table.values() if account.waits and account not in silent]
     if silent:
@@ -166,7 +171,7 @@ def _late(table: Mapping[int, Account]) -> List[_Late]:
         first = min((seen[rank] for rank in waiters), key=lambda group: group.awaited)
         for rank in members & set(table):
             entered = seen[rank].entered if rank in seen else 0
-            if entered < first.awaited and (table[rank].watched or table[rank].ended):
+            if entered < first.awaited and (table[rank].is_known or table[rank].ended):
                 found.append(_Late(table[rank], entered, first.call(), waiters, len(members)))
     return found
 

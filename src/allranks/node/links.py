@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from allranks.node import processes, watch
 
@@ -116,7 +116,7 @@ class Link:
         if self._stacks < 0 or not self._takes_signal():
             return ""
         before = os.fstat(self._stacks).st_size
-        self._kill(self.hello["signal"])
+        self._kill(self.hello["signal"], processes.signal_main_thread)
         if stopped:
             self._kill(signal.SIGCONT)
         size = await self._settled_size(before)
@@ -146,10 +146,10 @@ class Link:
             return False
         return number > 0 and bool(caught >> (number - 1) & 1)
 
-    def _kill(self, number: int) -> None:
+    def _kill(self, number: int, send: Callable[[int, int], None] = os.kill) -> None:
         if self.is_open and processes.start_time(self.pid) == self._start_time:
             try:
-                os.kill(self.pid, number)
+                send(self.pid, number)
             except ProcessLookupError:
                 pass  # it has just ended
 

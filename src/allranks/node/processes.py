@@ -144,6 +144,18 @@ def signal_group(pid: int, signum: int) -> None:
             pass
 
 
+def signal_main_thread(pid: int, signum: int) -> None:
+    """Signal that one thread: by the time another had taken it, a rank that was woken for it would have moved on."""
+    try:
+        failed = _libc.tgkill(pid, pid, signum)
+    except AttributeError:  # a C library that has no such function
+        os.kill(pid, signum)
+        return
+    if failed:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
 def environment(pid: int) -> Dict[bytes, bytes]:
     """Read what the process was exec'd with; empty when it is gone or not ours to read."""
     try:

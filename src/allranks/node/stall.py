@@ -95,23 +95,30 @@ class Stall:
         now, timeout = self._clock(), self._gang.hang_timeout
         if len(attempt.deaths) != self._ended or self._waiting <= set(attempt.deaths):
             self._ended, self._still_since = len(attempt.deaths), now
-        return self._is_silent(attempt) or now - self._still_since >= timeout
+        return self._is_silent(attempt, timeout) or now - self._still_since >= timeout
 
-    def _is_silent(self, attempt: Attempt) -> bool:
-        return any(s >= self._gang.hang_timeout for rank, s in self._silent.items() if rank not in attempt.deaths)
+    @property
+    def _patience(self) -> float:
+        """Seconds: a rank that others wait for and that has not answered for so long is to blame."""
+        return self._gang.hang_timeout / 2
+
+    def _is_silent(self, attempt: Attempt, seconds: float) -> bool:
+        return any(silent >= seconds for rank, silent in self._silent.items() if rank not in attempt.deaths)
 
     def _look(self, attempt: Attempt, members: Mapping[int, Member]) -> None:
         self._accounts: Dict[int, hang.Account] = {}
         self._looked: Set[int] = set()
         self._looked_at = self._clock()
+        # As it is now: a stopped rank that is woken for its stacks answers what it was asked long ago.
+        self._was_silent = self._is_silent(attempt, self._patience)
         self._look_until = self._looked_at + LOOK_SECONDS
         for member in members.values():
             member.send(type="look", attempt=attempt.number)
 
     def _conclude(self, attempt: Attempt) -> Optional[Cause]:
         accounts = [self._account(attempt, rank) for rank in range(self._gang.world_size)]
-        finding = hang.judge(accounts, patience=self._gang.hang_timeout / 2)
-        moved = self._still_since > self._looked_at and not self._is_silent(attempt)
+        finding = hang.judge(accounts, patience=self._patience)
+        moved = self._still_since > self._looked_at and not self._was_silent
         self._look_until, self._still_since = None, self._clock()
         self._silent.clear()
         if moved or not finding.hung:
