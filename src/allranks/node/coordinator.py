@@ -11,13 +11,14 @@ import time
 from datetime import datetime
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
+from allranks.node import report
 from allranks.node.attempt import Attempt
 from allranks.node.cause import Cause, utc
 from allranks.node.death import Death
 from allranks.node.gang import Gang
 from allranks.node.rollcall import Member, RollCall, check_hello
 from allranks.node.stall import MESSAGES, Stall
-from allranks.node.status import NodeStatus, RankStatus, Status
+from allranks.node.status import Status
 
 STOP_MARGIN = 15.0
 MAX_CAUSES = 50
@@ -55,7 +56,7 @@ class Coordinator:
         self.attempt: Optional[Attempt] = None
         self.last_attempt, self.used = -1, 0
         self.causes: List[Cause] = []
-        self.started = time.time()
+        self.started, self.ended = time.time(), ""
         self.refusals: Dict[str, str] = {}
         self.notes: List[str] = []
         if earlier is not None:
@@ -363,7 +364,7 @@ class Coordinator:
 
     def _finish(self, verdict: Verdict) -> None:
         """Tell the others first; node 0's own agent ends last (``listen.py``)."""
-        self.verdict, self.state = verdict, "finishing"
+        self.verdict, self.state, self.ended = verdict, "finishing", utc()
         for node, member in self.roll.members.items():
             if node:
                 self._tell_verdict(member)
@@ -380,70 +381,12 @@ class Coordinator:
 
     @property
     def phase(self) -> str:
-        if self.state == "finishing" and self.verdict is not None:
-            return self.verdict.phase
-        if self.state == "running" and self.attempt is not None:
-            if self.attempt.all_started:
-                return "running"
-            return "restarting" if self.attempt.number else "starting"
-        if self.state == "stopping" and self.verdict is None:
-            return "restarting" if self.used < self.gang.restarts else "running"
-        if self.state == "stopping":
-            return "running"
-        return "restarting" if self.last_attempt >= 0 else "pending"
+        return report.phase(self)
 
     @property
     def reason(self) -> str:
-        if self.verdict is not None:
-            return self.verdict.reason
-        if self.state == "gathering":
-            return self.roll.who_is_awaited()
-        if self.state == "stopping":
-            return "waiting for the last ranks of the broken attempt to end"
-        if self.phase in ("starting", "restarting") and self.attempt is not None:
-            return f"{len(self.attempt.pids)} of {self.gang.world_size} ranks started"
-        return ""
+        return report.reason(self)
 
     @property
     def status(self) -> Status:
-        over = self.state == "finishing" and self.verdict is not None
-        return Status(
-            name=self.gang.run,
-            engine=self.gang.engine,
-            phase=self.phase,
-            reason=self.reason,
-            attempt=max(self.last_attempt, 0),
-            restarts={"used": self.used, "allowed": self.gang.restarts},
-            world_size=self.gang.world_size,
-            nodes=[self._node_status(node) for node in range(self.gang.nodes)],
-            causes=list(self.causes),
-            started=utc(self.started),
-            ended=utc() if over else "",
-            exit_code=self.verdict.code if over and self.verdict else None,
-            notes=list(self.notes),
-        )
-
-    def _node_status(self, node: int) -> NodeStatus:
-        member = self.roll.members.get(node)
-        ranks = [self._rank_status(node, local) for local in range(self.gang.ranks_on_node)]
-        known = self.gang.addresses[node] if node < len(self.gang.addresses) else ""
-        name = self.gang.name_of(node)
-        if self.state == "finishing":
-            return NodeStatus(node, name, known, "ended", "", ranks)
-        if member is None:
-            return NodeStatus(node, name, known, "pending", "its agent has not dialled in", ranks)
-        phase = "running" if any(rank.state == "running" for rank in ranks) else "ready" if member.ready else "starting"
-        return NodeStatus(node, member.host or name, known or member.address, phase, member.waiting_for, ranks)
-
-    def _rank_status(self, node: int, local_rank: int) -> RankStatus:
-        rank = node * self.gang.ranks_on_node + local_rank
-        status = RankStatus(rank, local_rank)
-        if self.attempt is None:
-            return status
-        status.pid = self.attempt.pids.get(rank)
-        death = self.attempt.deaths.get(rank)
-        if death is not None:
-            status.state, status.exit = "ended", death.exit
-        elif status.pid is not None and self.state in ("running", "stopping"):
-            status.state = "running"
-        return status
+        return report.status(self)

@@ -1,0 +1,86 @@
+"""The coordinator's state as everyone is told it: phase, reason, nodes, ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from allranks.node.cause import utc
+from allranks.node.status import NodeStatus, RankStatus, Status
+
+if TYPE_CHECKING:
+    from allranks.node.coordinator import Coordinator
+
+
+def phase(c: Coordinator) -> str:
+    """One of status.PHASES."""
+    if c.state == "finishing" and c.verdict is not None:
+        return c.verdict.phase
+    if c.state == "running" and c.attempt is not None:
+        if c.attempt.all_started:
+            return "running"
+        return "restarting" if c.attempt.number else "starting"
+    if c.state == "stopping" and c.verdict is None:
+        return "restarting" if c.used < c.gang.restarts else "running"
+    if c.state == "stopping":
+        return "running"
+    return "restarting" if c.last_attempt >= 0 else "pending"
+
+
+def reason(c: Coordinator) -> str:
+    """Why it is not running, in one line."""
+    if c.verdict is not None:
+        return c.verdict.reason
+    if c.state == "gathering":
+        return c.roll.who_is_awaited()
+    if c.state == "stopping":
+        return "waiting for the last ranks of the broken attempt to end"
+    if phase(c) in ("starting", "restarting") and c.attempt is not None:
+        return f"{len(c.attempt.pids)} of {c.gang.world_size} ranks started"
+    return ""
+
+
+def status(c: Coordinator) -> Status:
+    """All of it; the lists are copies."""
+    over = c.state == "finishing" and c.verdict is not None
+    return Status(
+        name=c.gang.run,
+        engine=c.gang.engine,
+        phase=phase(c),
+        reason=reason(c),
+        attempt=max(c.last_attempt, 0),
+        restarts={"used": c.used, "allowed": c.gang.restarts},
+        world_size=c.gang.world_size,
+        nodes=[_node_status(c, node) for node in range(c.gang.nodes)],
+        causes=list(c.causes),
+        started=utc(c.started),
+        ended=c.ended,
+        exit_code=c.verdict.code if over and c.verdict else None,
+        notes=list(c.notes),
+    )
+
+
+def _node_status(c: Coordinator, node: int) -> NodeStatus:
+    member = c.roll.members.get(node)
+    ranks = [_rank_status(c, node, local) for local in range(c.gang.ranks_on_node)]
+    known = c.gang.addresses[node] if node < len(c.gang.addresses) else ""
+    name = c.gang.name_of(node)
+    if c.state == "finishing":
+        return NodeStatus(node, name, known, "ended", "", ranks)
+    if member is None:
+        return NodeStatus(node, name, known, "pending", "its agent has not dialled in", ranks)
+    phase = "running" if any(rank.state == "running" for rank in ranks) else "ready" if member.ready else "starting"
+    return NodeStatus(node, member.host or name, known or member.address, phase, member.waiting_for, ranks)
+
+
+def _rank_status(c: Coordinator, node: int, local_rank: int) -> RankStatus:
+    rank = node * c.gang.ranks_on_node + local_rank
+    found = RankStatus(rank, local_rank)
+    if c.attempt is None:
+        return found
+    found.pid = c.attempt.pids.get(rank)
+    death = c.attempt.deaths.get(rank)
+    if death is not None:
+        found.state, found.exit = "ended", death.exit
+    elif found.pid is not None and c.state in ("running", "stopping"):
+        found.state = "running"
+    return found
