@@ -241,7 +241,6 @@ def write_page(rows: list[Row], command: str) -> None:
     page = PAGE.read_text()
     before, _, rest = page.partition(begin)
     PAGE.write_text(f"{before}{begin}\n{about}\n\n" + "\n".join(table) + f"\n{end}{rest.partition(end)[2]}")
-    print("\n".join(table))
 
 
 def main() -> int:
@@ -268,7 +267,7 @@ def main() -> int:
                 rows += part()
             except TooSlow as error:
                 rows.append(Row(name, notes=[f"not measured: {error}"]))
-    write_page(rows, " ".join(["bench/self.py", *sys.argv[1:]]))
+            write_page(rows, " ".join(["bench/self.py", *sys.argv[1:]]))
     return 0
 
 

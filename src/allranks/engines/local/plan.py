@@ -103,7 +103,7 @@ def _workdir(job: Job, folder: Path) -> Path:
 
 
 def _spec(job: Job, workdir: Path) -> str:
-    from allranks.spec.load import dump
+    from allranks.spec.write import dump
 
     return dump(job.model_copy(update={"workdir": str(workdir)}))
 
