@@ -329,7 +329,7 @@ class Job(Part):
     image: Annotated[Word | None, about("Container image.", CONTAINERS)] = None
     workdir: Annotated[
         Annotated[Text, Field(min_length=1)] | None,
-        about("Folder the ranks start in; none means the current one (local) or the image's."),
+        about("Folder the ranks start in; none means the spec file's own (local) or the image's."),
     ] = None
     env: Annotated[dict[EnvName, Scalar], about("Environment of every rank.")] = Field(default_factory=dict)
     env_from: Annotated[

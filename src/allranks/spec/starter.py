@@ -14,7 +14,7 @@ nodes: 2
 ranks_per_node: 2              # if left out: resources.gpus, else 1
 run: python train.py           # every rank runs this, with RANK, WORLD_SIZE, MASTER_ADDR, ... set; no shell reads it
 #launcher: torchrun            # native if left out; or torchrun, deepspeed, mpirun; once = one process a node
-#workdir: /workspace           # if left out: the current folder, or the image's
+#workdir: /workspace           # if left out: this file's folder, or the image's
 #env: {NCCL_DEBUG: INFO}
 
 failure:
