@@ -114,9 +114,11 @@ class Init:
         python = shutil.which(self.gang.argv[0], path=env.get("PATH")) if command else None
         if command is None or python is None or not command.forkable:
             return sys.executable, [], {}
-        names = preload.names(self.gang.preload, self.gang.argv, self.gang.workdir, env)
+        wanted = os.path.join(self.gang.state, "preload.json")  # too long a list for an argument
+        with open(wanted, "w", encoding="utf-8") as file:
+            json.dump(preload.names(self.gang.preload, self.gang.argv, self.gang.workdir, env), file)
         path0 = command.path0(self.gang.workdir, env)
-        return python, list(command.flags), {"preload": names, "path0": path0, "argv": list(self.gang.argv)}
+        return python, list(command.flags), {"preload": wanted, "path0": path0, "argv": list(self.gang.argv)}
 
     def _start_agent(self, node: int) -> None:
         place = {

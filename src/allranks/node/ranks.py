@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import time
@@ -138,7 +139,14 @@ class Ranks:
         self._reported.add(rank)
         attempt = self._start.attempt
         death = describe(rank, self.node, status, self.gang.log_of(attempt, rank), error, self._asked)
+        if death.kind == "import":
+            death = replace(death, message=f"{death.message} (with {self._python()})")
         self._tell(type="exit", attempt=attempt, death=death.to_json())
+
+    def _python(self) -> str:
+        """Which interpreter lacked the module: most often it is not the one that the user thinks of."""
+        name = self.gang.argv[0]
+        return shutil.which(name, path=self._environment.get("PATH")) or name
 
     async def stop(self, grace: float) -> None:
         """SIGTERM, at most ``grace`` seconds, SIGKILL; then whatever the ranks left behind."""

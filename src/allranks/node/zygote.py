@@ -43,7 +43,7 @@ class Zygote:
         self._callers: List[Caller] = []
         self._children = Children()
         self._warm = Warm(self._look, self._roots())
-        self._warm.want(() if why else config.get("preload", ()))
+        self._warm.want(() if why else _preload(config))
         self._scan: Optional[preload.Scan] = None
         self._pumping = self._must_sweep = False
         self._title = processes.Title()
@@ -253,6 +253,15 @@ class Zygote:
         for caller in self._callers:
             caller.socket.close()
         self._children.close()
+
+
+def _preload(config: Message) -> List[str]:
+    """The names to import: a list, or the file that holds it where it is too long for an argument."""
+    wanted = config.get("preload", [])
+    if isinstance(wanted, str):
+        with open(wanted, encoding="utf-8") as file:
+            wanted = json.load(file)
+    return [name for name in wanted if isinstance(name, str)]
 
 
 # -------------------------------------------------------------------------------------------------- the two starts

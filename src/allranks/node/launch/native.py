@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import List
 
+from allranks.node import pycommand
 from allranks.node.environment import rank_environment
 from allranks.node.gang import Gang
 from allranks.node.launch.spawn import Spawn, Start
@@ -13,14 +14,15 @@ from allranks.node.launch.spawn import Spawn, Start
 def spawns(gang: Gang, node: int, start: Start) -> List[Spawn]:
     """One process a rank. The node's first rank lists its imports for the next zygote."""
     first = node * gang.ranks_on_node
+    command = pycommand.parse(gang.argv, gang.workdir)
     return [
         Spawn(
             argv=gang.argv,
             environment=rank_environment(gang, rank, start.attempt, start.address, start.port),
             log=gang.log_of(start.attempt, rank),
             rank=rank,
-            fork=True,
-            learn=learned_path(gang, node) if rank == first else "",
+            fork=command.forkable,
+            learn=learned_path(gang, node) if rank == first and command.forkable else "",
         )
         for rank in range(first, first + gang.ranks_on_node)
     ]
