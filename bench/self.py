@@ -174,7 +174,7 @@ def _torchrun_kill(nodes: int, ranks: int, **env: str) -> float | None:
         time.sleep(0.5)
         old, killed = steps.pids(), time.time()
         os.kill(old[0], signal.SIGKILL)
-        back = steps.wait(killed, set(old), lambda: all(agent.has_ended for agent in agents), seconds=75)
+        back = steps.wait(killed, set(old), lambda: all(agent.has_ended for agent in agents), seconds=45)
     shutil.rmtree(steps.folder)
     return back and back - killed
 
@@ -250,14 +250,18 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=16, help="ranks of the first all-reduce")
     parser.add_argument("--kills", type=int, help="how often a rank is killed (100; 8 with --quick)")
     parser.add_argument("--nodes", type=int, default=2, help="nodes of the gang whose ranks are killed")
+    parser.add_argument("--others", type=int, help="how often torchrun's restarts and launchers are tried (5; 2)")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is ended
     few = 2 if args.quick else 5
     per_node = 2 if args.nodes > 1 else args.ranks
     parts: dict[str, Callable[[], list[Row]]] = {
         "help": lambda: command_line(few),
         "all-reduce": lambda: first_all_reduce(few, args.ranks),
-        "kill": lambda: kill_to_next_step(args.kills or (8 if args.quick else 100), few, args.nodes, per_node),
-        "deepspeed": lambda: deepspeed_first_step(few, 4 if args.nodes > 1 else args.ranks),
+        "kill": lambda: kill_to_next_step(
+            args.kills or (8 if args.quick else 100), args.others or few, args.nodes, per_node
+        ),
+        "deepspeed": lambda: deepspeed_first_step(args.others or few, 4 if args.nodes > 1 else args.ranks),
         "rest": at_rest,
     }
     rows: list[Row] = []
