@@ -124,6 +124,7 @@ def kill_to_next_step(kills: int, others: int, nodes: int = 2, ranks: int = 2) -
     row = Row(f"kill -9 of a rank to the next step of all, {nodes} x {ranks}")
     steps = Steps(world)
     wrong = 0
+    _learn_steps(nodes, ranks)
     with running(
         launchers.allranks(nodes, ranks, str(PROGRAMS / "steps.py"), str(steps.folder), restarts=kills)
     ) as run:
