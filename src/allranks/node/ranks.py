@@ -42,6 +42,7 @@ class Ranks:
         self._alive: Dict[int, int] = {}
         self._reported: Set[int] = set()
         self._asked = False
+        self._passed_on = 0
         self._gone = asyncio.Event()
         self._swept = asyncio.Event()
         self.sampler = Sampler(gang, node, tell, lambda: self._alive)
@@ -234,7 +235,11 @@ class Ranks:
         if self.gang.launcher != "native":
             return
         learned = native.learned_path(self.gang, self.node)
-        self._channel.warm(preload.read_imports(learned))
+        names = preload.read_imports(learned)
+        if len(names) == self._passed_on:
+            return
+        self._passed_on = len(names)
+        self._channel.warm(names)
         if self.node == 0:
             preload.remember(self.gang.preload, self.gang.argv, self.gang.workdir, learned, self._environment)
 
