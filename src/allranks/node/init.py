@@ -216,12 +216,17 @@ class Init:
 
 
 def write_cancel(state: str, reason: str, code: int) -> None:
-    """Say why before the signal that cancels; the first reason stays."""
+    """Say why before the signal that cancels; the first reason stays, and nobody ever reads half of it."""
+    path = os.path.join(state, "cancel")
+    fresh = f"{path}.{secrets.token_hex(4)}"
+    with open(fresh, "x", encoding="utf-8") as file:
+        json.dump({"reason": reason, "code": code}, file)
     try:
-        with open(os.path.join(state, "cancel"), "x", encoding="utf-8") as file:
-            json.dump({"reason": reason, "code": code}, file)
+        os.link(fresh, path)
     except FileExistsError:
         pass
+    finally:
+        os.unlink(fresh)
 
 
 def _pipe() -> Tuple[int, int]:
