@@ -11,6 +11,7 @@ import _thread
 import atexit
 import faulthandler
 import fcntl
+import functools
 import json
 import os
 import select
@@ -74,8 +75,6 @@ class _Watch:
         self._link = _connect(name)
         fds = (self._waking, self._waker, self._link.fileno(), self._stacks)
         self._own = [(fd, _inode(fd)) for fd in fds if fd >= 0]
-        # From Python 3.13 on, os.fork counts the threads only after it has called what was registered.
-        self._soon = _Soon(self._start_again) if sys.version_info >= (3, 13) else None
         self._say_hello(rank, attempt)
 
     def _say_hello(self, rank: int, attempt: int) -> None:
@@ -89,7 +88,9 @@ class _Watch:
 
     def start(self) -> None:
         self._start_thread()
-        os.register_at_fork(before=self._stop, after_in_parent=self._start_after_fork, after_in_child=self._forget)
+        # From Python 3.13 on, os.fork counts the threads only after it has called what was registered.
+        again = _soon(self._start_again) if sys.version_info >= (3, 13) else self._start_again
+        os.register_at_fork(before=self._stop, after_in_parent=again, after_in_child=self._forget)
         atexit.register(self._stop)  # a thread that an exiting interpreter kills in the midst of C++ aborts the process
 
     # ---- the thread
@@ -141,10 +142,6 @@ class _Watch:
             os.read(self._waking, 1)
         except OSError:
             pass  # descriptors that the job closed: then the thread has ended by itself
-
-    def _start_after_fork(self) -> None:
-        if self._soon is None or not self._soon.call():
-            self._start_again()
 
     def _start_again(self) -> None:
         try:
@@ -201,23 +198,19 @@ def _inode(fd: int) -> Tuple[int, int]:
     return (found.st_dev, found.st_ino)
 
 
-class _Soon:
-    """Has the interpreter make a call in the main thread, between two steps of the job."""
+def _soon(call: Callable[[], None]) -> Callable[[], Any]:
+    """Give what has the interpreter make the call in the main thread, after the job's next step.
 
-    def __init__(self, call: Callable[[], None]) -> None:
-        import ctypes
+    It is no function in Python itself: the interpreter would make the call in the midst of it.
+    """
+    import ctypes
 
-        self._add = ctypes.pythonapi.Py_AddPendingCall
-        self._call = call
-        self._made = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._run)
-
-    def _run(self, _: Any) -> int:
-        self._call()
+    def run(_: Any) -> int:
+        call()
         return 0
 
-    def call(self) -> bool:
-        """False when the interpreter's list of such calls is full."""
-        return bool(self._add(self._made, None) == 0)
+    made = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(run)
+    return functools.partial(ctypes.pythonapi.Py_AddPendingCall, made, None)
 
 
 # ---- what is answered
@@ -312,6 +305,7 @@ def stacks(main: int) -> List[Dict[str, Any]]:
     frames = [(ident, frame) for ident, frame in sys._current_frames().items() if ident != own]
     frames.sort(key=lambda pair: pair[0] != main)
     names = {ident: str(getattr(known.get(ident), "name", ident)) for ident, _ in frames}
+    names[main] = "MainThread"
     return [{"name": names[i], "main": i == main, "frames": _walk(f)} for i, f in frames[:MOST_THREADS]]
 
 
