@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -218,3 +219,66 @@ def test_a_rank_without_an_agent_runs_unwatched(tmp_path: Path, name: str) -> No
     env = watch.hooked({**os.environ, "RANK": "0", watch.SOCKET: name})
     done = subprocess.run([PYTHON, "job.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=20)
     assert (done.stdout, done.stderr, done.returncode) == ("1\n", "", 0)
+
+
+# ------------------------------------------------------------------------- what torch tells
+
+
+class ProcessGroup:
+    def __init__(self, sequence: int) -> None:
+        self._get_sequence_number_for_group = lambda: sequence
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, recorded: dict[str, Any], **sequences: int) -> None:
+    """A torch with these process groups of ranks 0 and 1, whose flight recorder has this."""
+    groups = {name: ProcessGroup(sequence) for name, sequence in sequences.items()}
+    world = SimpleNamespace(
+        pg_names={group: name for name, group in groups.items()},
+        pg_group_ranks={group: {0: 0, 1: 1} for group in groups.values()},
+    )
+    recorder = SimpleNamespace(_dump_fr_trace_json=lambda includeCollectives: json.dumps(recorded))
+    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", recorder)
+    monkeypatch.setitem(sys.modules, "torch.distributed.distributed_c10d", SimpleNamespace(_world=world))
+
+
+def entry(group: str, number: int, retired: bool, operation: str = "gloo:all_reduce", **more: Any) -> dict[str, Any]:
+    return {
+        "process_group": [group, "x"], "collective_seq_id": number, "retired": retired, "state": "scheduled",
+        "profiling_name": operation, "input_sizes": [[4]], "is_p2p": False, **more,
+    }  # fmt: skip
+
+
+def test_sums_are_over_all_groups_and_a_group_never_used_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = {
+        "0": {"last_enqueued_collective": "21", "last_completed_collective": "20"},
+        "1": {"last_enqueued_collective": "-1", "last_completed_collective": "-1"},
+        "2": {"last_enqueued_collective": "5", "last_completed_collective": "5"},
+    }
+    pretend(monkeypatch, {"pg_status": status})
+    assert watch.brief() == {"entered": 26, "completed": 25, "waits": True}
+
+
+def test_a_group_waits_in_its_first_unfinished_collective_and_sends_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [
+        entry("g", 3, True), entry("g", 4, False, "nccl:all_gather"), entry("g", 5, False),
+        entry("g", 9, False, "gloo:send", is_p2p=True), entry("h", 7, False, state="completed"),
+    ]  # fmt: skip
+    pretend(monkeypatch, {"entries": entries}, g=6, h=7, unused=0)
+    groups = watch.groups()
+    assert groups["g"] == {
+        "members": [0, 1], "entered": 5, "completed": 3, "waits": True, "operation": "all_gather", "sizes": [[4]],
+    }  # fmt: skip
+    assert (groups["h"]["entered"], groups["h"]["completed"], groups["h"]["waits"]) == (7, 7, False)
+    assert (groups["unused"]["entered"], groups["unused"]["waits"]) == (0, False)
+
+
+def test_without_a_recorder_the_sequence_numbers_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, {}, g=6)
+    assert watch.brief() == {"entered": 6, "completed": 6, "waits": False}
+    assert watch.groups()["g"]["entered"] == 6
+
+
+def test_a_group_whose_entries_have_left_the_ring_keeps_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, {"entries": [entry("busy", 5000, True)]}, busy=5000, quiet=12)
+    quiet = watch.groups()["quiet"]
+    assert (quiet["entered"], quiet["completed"], quiet["waits"]) == (12, 12, False)
