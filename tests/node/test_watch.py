@@ -138,6 +138,23 @@ def test_a_fork_gives_no_warning_that_plain_python_would_not_give(start: Any) ->
     assert rank.ends() == ""
 
 
+def test_a_forked_child_may_fork_in_turn_and_says_nothing(start: Any) -> None:
+    script = """
+import os, sys, time
+child = os.fork()
+if child == 0:
+    grandchild = os.fork()
+    if grandchild == 0:
+        os._exit(0)
+    os.waitpid(grandchild, 0)
+    time.sleep(0.2)
+    sys.exit(0)
+os.waitpid(child, 0)
+print("done")
+"""
+    assert start(script).ends() == "done\n"
+
+
 def test_a_forked_child_holds_nothing_of_it(start: Any) -> None:
     rank = start(
         "import os, signal, sys, time\n"

@@ -70,6 +70,7 @@ class _Watch:
     def __init__(self, name: str, rank: int, attempt: int) -> None:
         self._main = _thread.get_ident()
         self._thread = 0
+        self._forgotten = False
         self._stacks = _stack_file()
         self._waking, self._waker = (_raise_fd(fd) for fd in os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
         self._link = _connect(name)
@@ -145,14 +146,14 @@ class _Watch:
 
     def _start_again(self) -> None:
         try:
-            if not self._thread:
+            if not self._thread and not self._forgotten:
                 self._start_thread()
         except (OSError, RuntimeError):
             pass  # the interpreter is about to exit
 
     def _forget(self) -> None:
         """In a forked child of the rank: no thread came along, and nothing else may stay."""
-        self._thread = 0
+        self._thread, self._forgotten = 0, True  # what was registered for forks is called in its own forks too
         faulthandler.unregister(STACK_SIGNAL)
         self._link.detach()
         for fd, inode in self._own:
