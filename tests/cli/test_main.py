@@ -105,6 +105,21 @@ def test_a_reader_that_goes_away_is_no_error_message() -> None:
     assert done.stdout in ("141\n", "0\n")  # the latter when it was quicker than its reader
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ("{allranks} engines >&-", 0, ""),
+        ("{allranks} engines >/dev/full", 74, "allranks: No space left on device"),
+        ("mkdir gone; cd gone; rmdir ../gone; {allranks} run -- true", 74, "allranks: No such file or directory"),
+        ("{allranks} list <&- >&- 2>&-", 0, ""),
+    ],
+)
+def test_odd_streams_and_folders_are_told_in_one_line(tmp_path: Path, command: str, code: int, message: str) -> None:
+    line = command.format(allranks=" ".join(ENTRY))
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (code, message)
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_completion_script_is_printed_for_every_shell(allranks: Allranks, shell: str) -> None:
     said = allranks("--show-completion", shell)

@@ -87,7 +87,10 @@ class _Following:
     def _wants_to_detach(self) -> bool:
         try:
             with _interruptible():
-                return self._screen.ask(QUESTION) in ("d", "D")
+                while True:
+                    answer = self._screen.ask(QUESTION).lower()
+                    if answer in ("d", "c"):
+                        return answer == "d"
         except (KeyboardInterrupt, EOFError):
             return False
 

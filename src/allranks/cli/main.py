@@ -16,6 +16,7 @@ from allranks import __version__
 from allranks.errors import Error
 
 EXIT_BROKE = 70
+EXIT_IO = 74
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 
@@ -103,6 +104,7 @@ def allranks() -> None:
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    _open_streams()
     sys.exit(call(sys.argv[1:]))
 
 
@@ -121,6 +123,10 @@ def call(argv: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         return _broken_pipe()
+    except OSError as error:  # what no verb foresaw: a full disk below stdout, a current folder that was deleted
+        _say(f"allranks: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
+        _discard_output()
+        return EXIT_IO
     except SystemExit as stop:  # click's own way out when nobody reads its output any more
         return _broken_pipe() if stop.code == 1 else int(stop.code or 0)
     except Exception as error:  # noqa: BLE001 - the last rim: a person gets one line, the traceback goes to a file
@@ -144,10 +150,25 @@ def _say(message: str) -> None:
         pass  # nobody listens; the exit code still tells
 
 
+def _open_streams() -> None:
+    """Where the caller closed a standard stream, write into nothing: a descriptor of ours must not take its place."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != descriptor:
+                os.dup2(null, descriptor)
+                os.close(null)
+            setattr(sys, name, open(descriptor, "r" if name == "stdin" else "w", closefd=False))  # noqa: SIM115
+
+
 def _broken_pipe() -> int:
     """Be quiet, also when the interpreter flushes its output at the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _discard_output()
     return EXIT_PIPE
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _save_traceback() -> str:
