@@ -77,7 +77,7 @@ def _rank_status(c: Coordinator, node: int, local_rank: int) -> RankStatus:
     found = RankStatus(rank, local_rank)
     if c.attempt is None:
         return found
-    found.pid = c.attempt.pids.get(rank)
+    found.pid = c.attempt.pids.get(rank) if c.state in ("running", "stopping") or rank in c.attempt.deaths else None
     death = c.attempt.deaths.get(rank)
     if death is not None:
         found.state, found.exit = "ended", death.exit
