@@ -16,6 +16,7 @@ from typing import Any, List, Mapping, Optional, Tuple
 
 from allranks.engines.local import identity as local_identity
 from allranks.node import processes, wire
+from allranks.node.files import write_whole
 from allranks.node.gang import Gang, load, read_secret
 from allranks.node.launch.spawn import Start
 from allranks.node.listen import Listener, new_incarnation
@@ -199,9 +200,7 @@ def _recall(gang: Gang, node: int) -> List[int]:
 def _remember(gang: Gang, node: int, attempt: int, used: int) -> None:
     path = _memory_path(gang, node)
     try:
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump({"attempt": attempt, "used": used}, file)
-        os.replace(path + ".new", path)
+        write_whole(path, json.dumps({"attempt": attempt, "used": used}))
     except OSError as error:
         log(f"cannot keep the count of attempts in {path}: {error.strerror}")
 

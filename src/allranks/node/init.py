@@ -23,10 +23,10 @@ from typing import Dict, List, Optional, Tuple
 from allranks.node import bundle, preload, processes, pycommand
 from allranks.node.cause import utc
 from allranks.node.environment import base_environment
+from allranks.node.files import write_whole
 from allranks.node.gang import Gang, load
 from allranks.node.listen import read_record, write_record
 
-TITLE_ROOM = "-" * 2048
 BACKLOG = 1024
 RESPAWN_PAUSE = 0.5
 CANCEL_MARGIN = 10.0
@@ -84,9 +84,7 @@ class Init:
         with open(self._plan, encoding="utf-8") as file:
             plan = json.load(file)
         plan["port"] = self.gang.port
-        with open(self._plan + ".new", "w", encoding="utf-8") as file:
-            json.dump(plan, file)
-        os.replace(self._plan + ".new", self._plan)
+        write_whole(self._plan, json.dumps(plan))
         return listening
 
     def _listen_for_agents(self) -> socket.socket:
@@ -103,7 +101,7 @@ class Init:
         config.update(listen=self._forks.fileno(), lifeline=self._ours)
         self._born[-1] = time.monotonic()
         self._zygote = subprocess.Popen(
-            [python, *flags, bundle.entry(), "zygote", json.dumps(config), TITLE_ROOM],
+            [python, *flags, bundle.entry(), "zygote", json.dumps(config)],
             pass_fds=[self._forks.fileno(), self._ours], env=env, cwd=self.gang.workdir,
             stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip

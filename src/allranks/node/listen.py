@@ -13,6 +13,7 @@ from typing import Optional
 
 from allranks.node import evidence, wire
 from allranks.node.coordinator import Coordinator
+from allranks.node.files import write_whole
 from allranks.node.gang import Gang
 from allranks.node.rollcall import Member, Refused
 from allranks.node.status import Status
@@ -35,11 +36,7 @@ def free_port() -> int:
 
 def write_record(state: str, status: Status) -> None:
     """Replace status.json whole: a reader sees the old or the new one."""
-    path = os.path.join(state, "status.json")
-    fresh = f"{path}.{os.getpid()}"
-    with open(fresh, "w", encoding="utf-8") as file:
-        file.write(json.dumps(status.to_json()))
-    os.replace(fresh, path)
+    write_whole(os.path.join(state, "status.json"), json.dumps(status.to_json()))
 
 
 def read_record(state: str) -> Optional[Status]:

@@ -8,10 +8,10 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from dataclasses import dataclass, field
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from allranks.node.files import write_whole
 from allranks.node.pycommand import PyCommand, parse
 
 # Read by the interpreter, the loader or some import (found with an LD_PRELOAD getenv logger and a hooked os.environ).
@@ -280,15 +280,9 @@ class Learned:
     def _save(self, lists: Mapping[str, List[str]]) -> None:
         try:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=os.path.dirname(self.path))
+            write_whole(self.path, json.dumps({**self._about, **lists}, indent=0), mode=0o600)
         except OSError:
-            return
-        try:
-            with open(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
-                json.dump({**self._about, **lists}, file, indent=0)
-            os.replace(name, self.path)
-        except OSError:
-            os.unlink(name)
+            pass  # it stays as it is: the next run imports a little later
 
 
 def names(store: str, argv: Sequence[str], cwd: str, env: Mapping[str, str] = os.environ) -> List[str]:

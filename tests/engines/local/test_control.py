@@ -178,7 +178,7 @@ def test_cancel_kills_a_supervisor_that_does_not_listen(submit: Submit, monkeypa
 def test_cancel_does_not_touch_another_process_that_has_the_pid_by_now() -> None:
     bystander = subprocess.Popen(["sleep", "30"])
     try:
-        control._signal(rundir.Holder(bystander.pid, "1"), signal.SIGKILL)
+        control._signal(rundir.Holder(bystander.pid, 1), signal.SIGKILL)
         assert bystander.poll() is None
     finally:
         bystander.kill()

@@ -15,6 +15,7 @@ from allranks.engines.engine import LogFilter, LogLine
 from allranks.engines.local import logs, rundir
 from allranks.engines.local.rundir import RunDir
 from allranks.errors import EngineError, UsageError
+from allranks.node.files import write_whole
 
 ALL = LogFilter()
 
@@ -26,13 +27,13 @@ def run(monkeypatch: pytest.MonkeyPatch) -> RunDir:
     made.logs.mkdir(parents=True)
     gang = {"run": "digits", "engine": "local", "version": "0", "nodes": 2, "ranks_per_node": 2, "launcher": "native"}
     made.plan.write_text(json.dumps({**gang, "argv": [], "workdir": "/", "coordinator": "", "state": str(made.path)}))
-    monkeypatch.setattr(RunDir, "holder", lambda self: rundir.Holder(1, "1"))
+    monkeypatch.setattr(RunDir, "holder", lambda self: rundir.Holder(1, 1))
     record(made, phase="running")
     return made
 
 
 def record(run: RunDir, **status: Any) -> None:
-    rundir.write_atomically(run.path / "status.json", json.dumps({"name": "digits", "engine": "local", **status}))
+    write_whole(str(run.path / "status.json"), json.dumps({"name": "digits", "engine": "local", **status}))
 
 
 def say(run: RunDir, who: str, data: bytes, attempt: int = 0) -> None:

@@ -16,6 +16,7 @@ from allranks.engines.local import rundir
 from allranks.engines.local.control import ENGINE
 from allranks.engines.local.rundir import RunDir
 from allranks.errors import EngineError
+from allranks.node.processes import start_time
 
 HOLD = (
     "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
@@ -57,7 +58,7 @@ NODES = [
 def test_a_run_whose_lock_is_held_is_what_its_record_says() -> None:
     run = run_of(phase="running")
     with held(run.lock) as pid:
-        assert run.holder() == rundir.Holder(pid, rundir.start_time(pid))
+        assert run.holder() == rundir.Holder(pid, start_time(pid))
         assert run.status().phase == "running"
     assert run.holder() is None
 
@@ -117,17 +118,6 @@ def test_a_lock_that_another_holds_too_long_is_an_error_that_names_it(tmp_path: 
         rundir.exclusive(tmp_path / "lock", timeout=0.1),
     ):
         pass
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    file = tmp_path / "secret"
-    file.write_text("old")
-    with pytest.raises(UnicodeEncodeError):
-        rundir.write_atomically(file, "new \ud800")
-    assert file.read_text() == "old"
-    rundir.write_atomically(file, "new", mode=0o600)
-    assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o600)
-    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_relative_xdg_directory_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,11 +27,11 @@ from allranks.engines.local.rundir import (
     lock_holder,
     move_aside,
     runs_home,
-    start_time,
     submit_lock,
-    write_atomically,
 )
 from allranks.errors import EngineError, NotFound
+from allranks.node.files import write_whole
+from allranks.node.processes import start_time
 from allranks.node.status import Status
 
 if TYPE_CHECKING:
@@ -181,9 +181,9 @@ def _lay_out(run: RunDir, plan: Plan) -> None:
     run.path.mkdir(mode=0o700)
     with _or_nothing(run):
         run.logs.mkdir()
-        write_atomically(run.path / "spec.yaml", plan.spec)
-        write_atomically(run.path / "secret", secrets.token_hex(32), mode=0o600)
-        write_atomically(run.plan, json.dumps(plan.documents[0], indent=1))
+        write_whole(str(run.path / "spec.yaml"), plan.spec)
+        write_whole(str(run.path / "secret"), secrets.token_hex(32), mode=0o600)
+        write_whole(str(run.plan), json.dumps(plan.documents[0], indent=1))
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import struct
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from pathlib import Path
 from allranks.errors import EngineError
 from allranks.node.cause import Cause
 from allranks.node.gang import Gang, load
+from allranks.node.processes import start_time
 from allranks.node.status import NodeStatus, RankStatus, Status
 
 KEPT = 3
@@ -36,7 +36,7 @@ class Holder:
     """The process that keeps a run alive; ``start`` is field 22 of its /proc stat, so a reused pid is not it."""
 
     pid: int
-    start: str
+    start: int
 
 
 @dataclass(frozen=True)
@@ -207,15 +207,6 @@ def lock_holder(path: Path) -> int | None:
     return None if kind == fcntl.F_UNLCK else pid
 
 
-def start_time(pid: int) -> str:
-    """When a process started, in clock ticks since boot; empty when there is none of that pid."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return ""
-    return stat.rpartition(")")[2].split()[19]  # the name in parentheses may hold anything, spaces included
-
-
 @contextmanager
 def exclusive(path: Path, timeout: float) -> Iterator[None]:
     """Hold the POSIX lock on a file. Raises EngineError after ``timeout`` seconds, naming who has it."""
@@ -231,16 +222,3 @@ def exclusive(path: Path, timeout: float) -> Iterator[None]:
                     raise EngineError(f"another allranks (pid {pid}) holds {path} for over {timeout:.0f} s") from None
                 time.sleep(0.02)  # POSIX locks offer no wait with a deadline
         yield
-
-
-def write_atomically(path: Path, content: str, mode: int = 0o644) -> None:
-    """Write a file whole or not at all: nobody reads half of it."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(content)
-        os.chmod(temporary, mode)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
