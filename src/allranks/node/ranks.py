@@ -29,6 +29,7 @@ LAUNCHERS: Dict[str, Callable[[Gang, int, Start], List[Spawn]]] = {
 KILL_WAIT = 10.0
 SETTLED = 2.0
 LAUNCHER = -1
+FAILED = 1 << 8  # the wait status of exit code 1
 
 
 class Ranks:
@@ -134,12 +135,14 @@ class Ranks:
         pids = {str(rank): pid for rank, pid in self._alive.items() if pid and rank != LAUNCHER}
         self._tell(type="started", attempt=self._start.attempt, pids=pids)
 
-    def _report_end(self, rank: int, status: int, error: str) -> None:
+    def _report_end(self, rank: int, status: int, error: str, log: str = "") -> None:
+        """Tell of a rank's end once. ``log`` is where it left its last words, its own log unless given."""
         if self._start is None or rank in self._reported:
             return
         self._reported.add(rank)
         attempt = self._start.attempt
-        death = describe(rank, self.node, status, self.gang.log_of(attempt, rank), error, self._asked)
+        log = log or self.gang.log_of(attempt, rank)
+        death = describe(rank, self.node, status, log, error, self._asked)
         if death.kind == "import":
             death = replace(death, message=f"{death.message} (with {self._python()})")
         self._tell(type="exit", attempt=attempt, death=death.to_json())
@@ -164,7 +167,7 @@ class Ranks:
         self._pass_on_learned()
 
     def _remove_shared_memory(self) -> None:
-        """DeepSpeed's CPU all-reduce leaves 69 MB a rank in /dev/shm after every end (facts: prefork rule 13)."""
+        """DeepSpeed's CPU all-reduce leaves 69 MB a rank in /dev/shm after every end."""
         if self._start is not None:
             pattern = f"/dev/shm/deepspeed_allreduce_buffer_{os.getuid()}_{self._start.address}_{self._start.port}_*"
             for path in glob.glob(pattern):
@@ -202,13 +205,10 @@ class Ranks:
         """Ranks that did not report have no end of their own: the launcher failed before or around them."""
         assert self._start is not None
         ours = range(self.node * self.gang.ranks_on_node, (self.node + 1) * self.gang.ranks_on_node)
+        log = self.gang.launcher_log_of(self._start.attempt, self.node)
         for rank in ours:
-            if self._alive.pop(rank, None) is not None or rank not in self._reported:
-                self._reported.add(rank)
-                path = self.gang.launcher_log_of(self._start.attempt, self.node)
-                status = event["status"] or 256
-                death = describe(rank, self.node, status, path, event.get("error", ""), self._asked)
-                self._tell(type="exit", attempt=self._start.attempt, death=death.to_json())
+            self._alive.pop(rank, None)
+            self._report_end(rank, event["status"] or FAILED, event.get("error", ""), log)
 
     # ---- what the ranks really import
 
