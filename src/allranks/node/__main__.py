@@ -7,21 +7,22 @@ package is on the path for these imports only, so that the job sees its own pack
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+
+PARTS = {
+    "init": "allranks.node.init",
+    "agent": "allranks.node.agent",
+    "zygote": "allranks.node.zygote",
+    "shim": "allranks.node.launch.shim",
+}
 
 
 def main() -> int:
     """Run the part that the first argument names; returns its exit code."""
-    part, arguments = sys.argv[1], sys.argv[2:]
-    if part == "zygote":
-        from allranks.node import zygote as chosen
-    elif part == "shim":
-        from allranks.node.launch import shim as chosen  # type: ignore[no-redef]
-    elif part == "agent":
-        from allranks.node import agent as chosen  # type: ignore[no-redef]
-    else:
-        from allranks.node import init as chosen  # type: ignore[no-redef]
+    part = import_module(PARTS[sys.argv[1]])
     _forget_own_path()
-    return chosen.main(arguments)
+    code: int = part.main(sys.argv[2:])
+    return code
 
 
 def _forget_own_path() -> None:
