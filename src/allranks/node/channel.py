@@ -44,7 +44,7 @@ class Channel:
     def spawn(self, spawn: Spawn, workdir: str) -> None:
         self._send(
             op="spawn", rank=spawn.rank if spawn.rank is not None else -1, argv=list(spawn.argv),
-            set=dict(spawn.environment), unset=[], cwd=workdir, log=spawn.log, learn=spawn.learn or None,
+            set=dict(spawn.environment), cwd=workdir, log=spawn.log, learn=spawn.learn or None,
             how="fork" if spawn.fork else "exec",
         )  # fmt: skip
 

@@ -297,7 +297,7 @@ class Coordinator:
         return others[0].address if others else "127.0.0.1"
 
     def _tell_others_to_start(self) -> None:
-        """Rank 0's store listens now; a rank that dials sooner backs off for up to 0.75 s (facts: rejoin §5)."""
+        """Rank 0's store listens now; a rank that dials sooner backs off for up to 0.75 s."""
         if not self._others_told:
             self._others_told = True
             for node, member in self.roll.members.items():

@@ -12,7 +12,7 @@ TAIL_LINES = 20
 TAIL_WIDTH = 300
 TAIL_BYTES = 32 * 1024
 
-# What a rank says when another one has gone (facts: gloo, NCCL, TCPStore and c10d, as users have pasted them).
+# What a rank says when another one has gone (gloo, NCCL, TCPStore and c10d, as users have pasted them).
 SURVIVOR = re.compile(
     r"Connection (reset|closed|refused)|connection was (reset|closed|aborted)|Broken pipe|Socket ?Timeout|"
     r"ncclRemoteError|ncclSystemError|should dump|RendezvousClosed|RendezvousConnection|RendezvousTimeout|"

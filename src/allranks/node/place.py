@@ -15,7 +15,3 @@ class Place:
     node: int
     nodes: int
     coordinator: str
-
-    @property
-    def is_coordinator(self) -> bool:
-        return self.node == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Mapping, Optional, Tuple
 
 
@@ -30,4 +30,3 @@ class Start:
     address: str
     port: int
     shim: str = ""
-    unset: Tuple[str, ...] = field(default_factory=tuple)

@@ -13,7 +13,7 @@ def spawns(gang: Gang, node: int, start: Start) -> List[Spawn]:
     """Static rendezvous, no restarts of its own: the gang's restart is the agent's, with a new torchrun and port.
 
     So its ranks may share its store: what makes torchrun's own restarts fail is a store that outlives an attempt
-    (facts: reliability §0.1).
+    (pytorch/pytorch#135712).
     """
     argv = (
         shim.interpreter_of(gang), "-m", "torch.distributed.run",
