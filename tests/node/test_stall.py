@@ -87,6 +87,17 @@ class ReportingGang(FakeGang):
         return self.coordinator.state == "stopping"
 
 
+def suspected() -> ReportingGang:
+    """A gang whose ranks have waited for rank 1 for too long: the agents are told to look, and have not yet."""
+    g = ReportingGang()
+    g.waits_for(1)
+    g.passes(TIMEOUT)
+    g.clock.now += 1
+    g.report()
+    g.coordinator.tick()
+    return g
+
+
 def test_a_collective_that_one_rank_never_enters_ends_the_attempt() -> None:
     g = ReportingGang()
     g.waits_for(1)
@@ -170,12 +181,7 @@ def test_a_rank_that_answers_again_was_not_hung() -> None:
 
 
 def test_what_moves_while_we_look_is_no_hang() -> None:
-    g = ReportingGang()
-    g.waits_for(1)
-    g.passes(TIMEOUT)
-    g.clock.now += 1
-    g.report()
-    g.coordinator.tick()
+    g = suspected()
     assert g.agents[0].last("look")
     g.clock.now += 0.1
     g.numbers[1] += 1
@@ -185,12 +191,7 @@ def test_what_moves_while_we_look_is_no_hang() -> None:
 
 
 def test_waiting_that_the_accounts_do_not_confirm_is_no_hang() -> None:
-    g = ReportingGang()
-    g.waits_for(1)
-    g.passes(TIMEOUT)
-    g.clock.now += 1
-    g.report()
-    g.coordinator.tick()
+    g = suspected()
     g.waiting, g.numbers = set(), dict.fromkeys(range(4), 1)
     g.answer()
     g.coordinator.tick()
@@ -198,12 +199,7 @@ def test_waiting_that_the_accounts_do_not_confirm_is_no_hang() -> None:
 
 
 def test_an_agent_that_does_not_answer_the_look_delays_the_verdict_by_two_seconds() -> None:
-    g = ReportingGang()
-    g.waits_for(1)
-    g.passes(TIMEOUT)
-    g.clock.now += 1
-    g.report()
-    g.coordinator.tick()
+    g = suspected()
     g.agents[1].told.clear()
     g.answer()
     g.coordinator.tick()
@@ -226,12 +222,7 @@ def test_a_rank_that_has_ended_well_and_is_awaited_is_named() -> None:
 
 
 def test_a_death_in_the_midst_of_a_look_is_the_cause() -> None:
-    g = ReportingGang()
-    g.waits_for(1)
-    g.passes(TIMEOUT)
-    g.clock.now += 1
-    g.report()
-    g.coordinator.tick()
+    g = suspected()
     g.dies(3)
     g.answer()
     g.coordinator.tick()
