@@ -98,7 +98,19 @@ def test_a_killed_agent_is_replaced_and_the_gang_comes_back(tmp_path: Path, node
         assert not any(is_alive(pid) for pid in old)
         status = g.status()
         assert (status["attempt"], status["restarts"]["used"]) == (1, 1)
-        assert [(c["attempt"], c["kind"], c["node"]) for c in status["causes"]] == [(0, "node_lost", node)]
+        (cause,) = status["causes"]
+        assert (cause["attempt"], cause["kind"], cause["node"]) == (0, "node_lost", node)
+        assert cause["message"] == f"node {node}: {'its agent' if node else 'the coordinator'} was killed by SIGKILL"
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_an_agent_that_stays_stopped_is_replaced(tmp_path: Path, node: int) -> None:
+    with RunningGang(tmp_path, options=("--restarts", "3")) as g:
+        g.stepping(0)
+        os.kill(g.agent(node), signal.SIGSTOP)
+        g.stepping(1)
+        (cause,) = g.status()["causes"]
+        assert (cause["kind"], cause["node"]) == ("node_lost", node)
 
 
 def test_the_budget_counts_agents_and_coordinators_too(tmp_path: Path) -> None:

@@ -146,7 +146,6 @@ def test_a_lost_node_breaks_the_attempt_and_its_replacement_rejoins() -> None:
     assert g.agents[0].last("stop")
     g.agents[0].says(g.coordinator, "idle", attempt=0)
     g.coordinator.tick()
-    assert g.coordinator.reason == "roll call: 1 of 2 nodes here, waiting for node 1"
     FakeAgent(g.gang, 1, "second").hello(g.coordinator)
     g.coordinator.tick()
     assert g.coordinator.last_attempt == 0, "the lost agent's ranks may still be ending"
@@ -155,6 +154,20 @@ def test_a_lost_node_breaks_the_attempt_and_its_replacement_rejoins() -> None:
     assert g.coordinator.last_attempt == 1
     assert g.coordinator.causes[0].kind == "node_lost"
     assert g.coordinator.causes[0].node == 1
+
+
+def test_a_lost_agents_successor_says_how_it_ended() -> None:
+    g = FakeGang()
+    g.gather()
+    g.run()
+    assert g.agents[1].member
+    g.coordinator.lost(g.agents[1].member, "its connection closed", silent=False)
+    g.agents[0].says(g.coordinator, "idle", attempt=0)
+    g.coordinator.tick()
+    assert not g.coordinator.causes, "a moment is left for the successor's word"
+    FakeAgent(g.gang, 1, "second").hello(g.coordinator, earlier="was killed by SIGKILL")
+    g.coordinator.tick()
+    assert g.coordinator.causes[0].message == "node 1: its agent was killed by SIGKILL"
 
 
 def test_a_silent_node_is_lost_after_its_lease_and_fenced_for_another() -> None:

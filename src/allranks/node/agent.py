@@ -96,7 +96,7 @@ class Agent:
             type="hello", run=self.gang.run, nodes=self.gang.nodes, ranks_per_node=self.gang.ranks_per_node,
             version=self.gang.version, node=self.place.node, incarnation=self._incarnation,
             host=_host_name(self.gang, self.place.node), attempt=self.attempt, used=self.used, clock=time.time(),
-            ready=self.ranks.ready, waiting_for=self.ranks.waiting_for,
+            ready=self.ranks.ready, waiting_for=self.ranks.waiting_for, earlier=os.environ.get("ALLRANKS_EARLIER", ""),
         )  # fmt: skip
         beats = asyncio.ensure_future(self._beat(line))
         try:

@@ -8,6 +8,7 @@ last rank of the attempt is gone, *finishing* once the verdict is sent.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
@@ -21,6 +22,7 @@ from allranks.node.stall import MESSAGES, Stall
 from allranks.node.status import Status
 
 STOP_MARGIN = 15.0
+EXPLANATION_WAIT = 1.0
 MAX_CAUSES = 50
 EXIT_NEVER_COMPLETE = 75
 EXIT_DEADLINE = 124
@@ -38,7 +40,8 @@ class Coordinator:
     """The gang's state, moved by ``hello``, ``heard``, ``lost``, ``cancel`` and ``tick``.
 
     ``status`` is always the truth as known here; ``changed`` is called whenever it may have changed.
-    ``pick_port`` gives a free port for rank 0's store and raises OSError when there is none.
+    ``pick_port`` gives a free port for rank 0's store and raises OSError when there is none. ``earlier`` and
+    ``how_lost`` are what the coordinator before this one had recorded and how it ended.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Coordinator:
         changed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         earlier: Optional[Status] = None,
+        how_lost: str = "",
     ) -> None:
         self.gang, self._pick_port, self._changed, self._clock = gang, pick_port, changed, clock
         self.roll = RollCall(gang.nodes, gang.lease, clock)
@@ -59,11 +63,13 @@ class Coordinator:
         self.started, self.ended = time.time(), ""
         self.refusals: Dict[str, str] = {}
         self.notes: List[str] = []
+        self._how_lost = how_lost or "was lost"
         if earlier is not None:
             self._take_over(earlier)
         self.verdict: Optional[Verdict] = None
         self._gather_until = clock() + gang.start_timeout
         self._stop_until = 0.0
+        self._unexplained: Dict[int, float] = {}
         self._others_told = False
 
     def _take_over(self, earlier: Status) -> None:
@@ -88,6 +94,7 @@ class Coordinator:
             "run": gang.run, "nodes": gang.nodes, "ranks_per_node": gang.ranks_per_node, "version": gang.version,
         }  # fmt: skip
         node, incarnation = check_hello(hello, expected)
+        self._explain(node, str(hello.get("earlier", ""))[:100])
         if self.roll.holder(node, incarnation):
             return None
         joined = member(node, incarnation)
@@ -114,6 +121,14 @@ class Coordinator:
                     self.last_attempt = max(self.last_attempt, value)
                 else:
                     self.used = max(self.used, value)
+
+    def _explain(self, node: int, how: str) -> None:
+        """A new agent was told by its init how the one before it ended; its lost connection said only that it did."""
+        if self._unexplained.pop(node, None) is None or not how:
+            return
+        cause = self.attempt and self.attempt.cause
+        if self.attempt and cause and cause.kind == "node_lost" and cause.node == node:
+            self.attempt.cause = replace(cause, message=f"node {node}: its agent {how}")
 
     def _note_clock(self, member: Member, hello: Mapping[str, Any]) -> None:
         clock = hello.get("clock")
@@ -194,6 +209,8 @@ class Coordinator:
             return
         if self.state == "running":
             self._break(self._node_cause(member.node, why))
+            if not silent:  # its init may live, and say how it ended
+                self._unexplained[member.node] = self._clock() + EXPLANATION_WAIT
         self._moved()
 
     def cancel(self, reason: str, code: int) -> None:
@@ -218,7 +235,8 @@ class Coordinator:
             if hang is not None:
                 self._break(hang)
                 self._moved()
-        if self.state == "stopping" and (self._all_idle() or now > self._stop_until):
+        self._unexplained = {node: until for node, until in self._unexplained.items() if now < until}
+        if self.state == "stopping" and (self._all_idle() and not self._unexplained or now > self._stop_until):
             self._stopped()
         if self.state == "gathering":
             self._try_start(now)
@@ -247,7 +265,7 @@ class Coordinator:
 
     def _blame_lost_coordinator(self) -> None:
         """This coordinator replaces one that died during an attempt: that attempt counts."""
-        why = "node 0: the coordinator was lost"
+        why = f"node 0: the coordinator {self._how_lost}"
         self.causes.append(Cause(self.last_attempt, "node_lost", utc(), why, node=0, exit=EXIT_UNNAMED))
         self._spend_or_finish(self.causes[-1])
         if self.verdict is not None:

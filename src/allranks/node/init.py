@@ -22,6 +22,7 @@ from typing import Dict, List, Optional, Tuple
 
 from allranks.node import bundle, preload, processes, pycommand
 from allranks.node.cause import utc
+from allranks.node.death import signal_name
 from allranks.node.environment import base_environment
 from allranks.node.files import write_whole
 from allranks.node.gang import Gang, load
@@ -31,6 +32,7 @@ BACKLOG = 1024
 RESPAWN_PAUSE = 0.5
 CANCEL_MARGIN = 10.0
 LAST_WORDS = 2.0
+STOPPED_POLL = 0.5
 EXIT_CANTCREAT = 73
 
 
@@ -45,6 +47,7 @@ class Init:
         self.gang, self._plan, self._lifeline = gang, plan, lifeline
         self._agents: Dict[int, subprocess.Popen[bytes]] = {}
         self._born: Dict[int, float] = {}
+        self._stopped: Dict[int, float] = {}
         self._zygote: Optional[subprocess.Popen[bytes]] = None
         self._end_by: Optional[float] = None
         self._zygote_name = f"allranks-{secrets.token_hex(8)}"
@@ -64,6 +67,7 @@ class Init:
             while self._agents:
                 self._wait(wake)
                 self._reap()
+                self._kill_stopped()
                 self._enforce_end()
         finally:
             self._clean_up()
@@ -118,10 +122,11 @@ class Init:
         path0 = command.path0(self.gang.workdir, env)
         return python, list(command.flags), {"preload": wanted, "path0": path0, "argv": list(self.gang.argv)}
 
-    def _start_agent(self, node: int) -> None:
+    def _start_agent(self, node: int, earlier: str = "") -> None:
+        """``earlier`` tells the agent how the one before it ended: nobody else can know."""
         place = {
             "ALLRANKS_NODE": str(node), "ALLRANKS_NODES": str(self.gang.nodes),
-            "ALLRANKS_COORDINATOR": self.gang.coordinator,
+            "ALLRANKS_COORDINATOR": self.gang.coordinator, "ALLRANKS_EARLIER": earlier,
         }  # fmt: skip
         argv = [sys.executable, bundle.entry(), "agent", self._plan, self._zygote_name]
         fds = [self._port.fileno()] if node == 0 else []
@@ -139,10 +144,14 @@ class Init:
             if code is None:
                 continue
             del self._agents[node]
+            stopped = self._stopped.pop(node, None)
             if code < 0 and self._end_by is None:
-                log(f"the agent of node {node} was killed by signal {-code}; starting it again")
+                how = f"was killed by {signal_name(-code)}"
+                if stopped is not None:
+                    how = f"was stopped for {time.monotonic() - stopped:.0f} s, and killed for that"
+                log(f"the agent of node {node} {how}; starting it again")
                 self._pace(node)
-                self._start_agent(node)
+                self._start_agent(node, how)
             elif node == 0:
                 self._must_end_by(time.monotonic() + LAST_WORDS)
         if self._zygote is not None and self._zygote.poll() is not None and self._agents:
@@ -151,6 +160,14 @@ class Init:
             self._pace(-1)
             self._start_zygote()
         processes.reap_orphans(keep=self._children())
+
+    def _kill_stopped(self) -> None:
+        """An agent that stays stopped for its lease has lost its seat: a new one can take it, this one never would."""
+        for node, agent in self._agents.items():
+            if not processes.is_stopped(agent.pid):
+                self._stopped.pop(node, None)
+            elif time.monotonic() > self._stopped.setdefault(node, time.monotonic()) + self.gang.lease:
+                agent.kill()
 
     def _children(self) -> List[int]:
         known = [agent.pid for agent in self._agents.values()]
@@ -166,6 +183,8 @@ class Init:
     def _wait(self, wake: int) -> None:
         watched = [wake] + ([self._lifeline] if self._lifeline is not None else [])
         timeout = None if self._end_by is None else max(0.0, self._end_by - time.monotonic())
+        if self._stopped:
+            timeout = min(STOPPED_POLL, STOPPED_POLL if timeout is None else timeout)
         readable, _, _ = select.select(watched, [], [], timeout)
         if wake in readable:
             os.read(wake, 4096)

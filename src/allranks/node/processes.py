@@ -80,6 +80,12 @@ def descendants(root: int, spare: Collection[int] = ()) -> List[Process]:
     return found
 
 
+def is_stopped(pid: int) -> bool:
+    """Tell whether a signal has stopped it; a debugger that holds it does not count."""
+    process = read(pid)
+    return process is not None and process.state == "T"
+
+
 def start_time(pid: int) -> int:
     """In clock ticks since boot: with the pid, names a process for good. 0 when it is gone."""
     try:
