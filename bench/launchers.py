@@ -101,7 +101,7 @@ def running(argv: Sequence[str], **env: str) -> Iterator[Program]:
 
 def allranks(nodes: int, ranks: int, *command: str, restarts: int = 0, name: str = "bench") -> list[str]:
     return [
-        sys.executable, "-m", "allranks.cli.main", "run", "--name", name, "--nodes", str(nodes), "--ranks", str(ranks),
+        sys.executable, "-m", "allranks", "run", "--name", name, "--nodes", str(nodes), "--ranks", str(ranks),
         "--restarts", str(restarts), "--", "python", *command,
     ]  # fmt: skip
 
@@ -131,7 +131,7 @@ def free_port() -> int:
 
 def status(name: str = "bench") -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "allranks.cli.main", "status", name, "-o", "json"],
+        [sys.executable, "-m", "allranks", "status", name, "-o", "json"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     parsed: dict[str, Any] = json.loads(done.stdout)

@@ -102,7 +102,7 @@ def test_job_yaml_is_the_spec_when_none_is_named(
         (["--nodes", "0", "--", "sh"], "--nodes: found 0; allowed is a whole number, 1 or more"),
         (
             ["--env", "RANK=1", "--", "sh"],
-            "--env.RANK: found 'RANK'; allranks sets this one for every rank; leave it out",
+            "--env RANK: found 'RANK'; allranks sets this one for every rank; leave it out",
         ),
         (["--engine", "locl", "--", "sh"], "no such engine: locl; allowed: local; did you mean local?"),
     ],

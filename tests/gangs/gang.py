@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CLI = [sys.executable, "-m", "allranks.cli.main"]
+CLI = [sys.executable, "-m", "allranks"]
 
 STEPS = '''
 """Appends a line a step to OUT/steps; stdlib only, so that it starts at once."""

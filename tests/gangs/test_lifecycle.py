@@ -335,3 +335,17 @@ def test_the_deadline_ends_the_run(tmp_path: Path) -> None:
 def test_a_program_that_exits_at_once_is_a_success(tmp_path: Path) -> None:
     done = cli("run", "--name", "g", "--nodes", "2", "--ranks", "4", "--", "true", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", [0.03, 0.15, 0.35, 0.55])
+def test_a_start_that_is_interrupted_leaves_no_run_or_a_cancelled_one(
+    tmp_path: Path, stop: signal.Signals, moment: float
+) -> None:
+    with RunningGang(tmp_path, detach=False) as g:
+        assert g.process
+        time.sleep(moment)
+        g.process.send_signal(stop)
+        out, _ = g.process.communicate(timeout=30)
+        assert "Traceback" not in out
+        eventually("the run is gone", lambda: not g.run_directory.exists() or g.status()["phase"] == "cancelled")

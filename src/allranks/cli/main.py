@@ -6,14 +6,20 @@ Nothing heavy is imported before a verb is chosen: ``allranks --help`` is quick 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
 from allranks import __version__
 from allranks.errors import Error
+
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
 
 EXIT_BROKE = 70
 EXIT_IO = 74
@@ -104,8 +110,18 @@ def allranks() -> None:
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on ``call`` answers it
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _leave)
     _open_streams()
     sys.exit(call(sys.argv[1:]))
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """End by a signal, but undo what was begun."""
+    sys.exit(128 + number)
 
 
 def call(argv: Sequence[str]) -> int:
@@ -182,7 +198,3 @@ def _save_traceback() -> str:
         return file.name
     except OSError:
         return f"this traceback:\n{traceback.format_exc()}"
-
-
-if __name__ == "__main__":
-    main()

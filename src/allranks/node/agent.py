@@ -12,10 +12,11 @@ import os
 import signal
 import socket
 import time
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any, List, Mapping, Optional
 
 from allranks.engines.local import identity as local_identity
 from allranks.node import processes, wire
+from allranks.node.cancel import read_cancel
 from allranks.node.files import write_whole
 from allranks.node.gang import Gang, load, read_secret
 from allranks.node.launch.spawn import Start
@@ -247,16 +248,6 @@ async def _result(agent: asyncio.Future[int]) -> int:
         return await agent
     except asyncio.CancelledError:
         return EXIT_TERMINATED
-
-
-def read_cancel(state: str) -> Tuple[str, int]:
-    """Who cancelled, and what ``run`` exits with, as the canceller wrote it before its signal."""
-    try:
-        with open(os.path.join(state, "cancel"), encoding="utf-8") as file:
-            asked = json.load(file)
-        return str(asked["reason"]), int(asked["code"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "cancelled by a signal", EXIT_TERMINATED
 
 
 def main(argv: List[str]) -> int:

@@ -236,7 +236,7 @@ class Coordinator:
                 self._break(hang)
                 self._moved()
         self._unexplained = {node: until for node, until in self._unexplained.items() if now < until}
-        if self.state == "stopping" and (self._all_idle() and not self._unexplained or now > self._stop_until):
+        if self.state == "stopping" and ((self._all_idle() and not self._unexplained) or now > self._stop_until):
             self._stopped()
         if self.state == "gathering":
             self._try_start(now)

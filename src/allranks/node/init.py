@@ -21,18 +21,21 @@ from dataclasses import replace
 from typing import Dict, List, Optional, Tuple
 
 from allranks.node import bundle, preload, processes, pycommand
+from allranks.node.cancel import read_cancel, write_cancel
 from allranks.node.cause import utc
 from allranks.node.death import signal_name
 from allranks.node.environment import base_environment
 from allranks.node.files import write_whole
 from allranks.node.gang import Gang, load
 from allranks.node.listen import read_record, write_record
+from allranks.node.status import Status
 
 BACKLOG = 1024
 RESPAWN_PAUSE = 0.5
 CANCEL_MARGIN = 10.0
 LAST_WORDS = 2.0
 STOPPED_POLL = 0.5
+EXIT_BROKE = 70
 EXIT_CANTCREAT = 73
 
 
@@ -224,26 +227,14 @@ class Init:
         """End the zygote and everything below, then see that the record says how it ended."""
         os.close(self._zygotes_lifeline)
         processes.kill_descendants(os.getpid())
-        status = read_record(self.gang.state)
-        if status is not None and not status.is_over:
-            asked = self._end_by is not None
-            status.phase, status.exit_code, status.ended = ("cancelled", 143, utc()) if asked else ("failed", 70, utc())
-            status.reason = "cancelled" if asked else "its agents ended without a verdict; see logs/agent-*.log"
+        status = read_record(self.gang.state) or Status(self.gang.run, self.gang.engine)
+        if not status.is_over:
+            status.phase, status.ended = "failed", utc()
+            status.reason, status.exit_code = "its agents ended without a verdict; see logs/agent-*.log", EXIT_BROKE
+            if self._end_by is not None:
+                status.phase = "cancelled"
+                status.reason, status.exit_code = read_cancel(self.gang.state)
             write_record(self.gang.state, status)
-
-
-def write_cancel(state: str, reason: str, code: int) -> None:
-    """Say why before the signal that cancels; the first reason stays, and nobody ever reads half of it."""
-    path = os.path.join(state, "cancel")
-    fresh = f"{path}.{secrets.token_hex(4)}"
-    with open(fresh, "x", encoding="utf-8") as file:
-        json.dump({"reason": reason, "code": code}, file)
-    try:
-        os.link(fresh, path)
-    except FileExistsError:
-        pass
-    finally:
-        os.unlink(fresh)
 
 
 def _pipe() -> Tuple[int, int]:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from allranks.errors import UsageError
 from allranks.spec.job import Job
 
-OPTIONS = {"ranks_per_node": "--ranks", "run": "the command"}
+OPTIONS = {"ranks_per_node": "--ranks", "failure.restarts": "--restarts", "run": "the command"}
 PYTHON = re.compile(r"(python|pypy)[\d.]*")
 
 
@@ -59,4 +59,4 @@ def _told(error: ValidationError) -> str:
 def _by_option(told: str) -> str:
     """Say ``--nodes: found 0`` for ``nodes: found 0``."""
     field, found, rest = told.partition(": found ")
-    return f"{OPTIONS.get(field, f'--{field}')}{found}{rest}" if found else told
+    return f"{OPTIONS.get(field, '--' + field.replace('.', ' '))}{found}{rest}" if found else told

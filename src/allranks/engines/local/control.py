@@ -30,6 +30,7 @@ from allranks.engines.local.rundir import (
     submit_lock,
 )
 from allranks.errors import EngineError, NotFound
+from allranks.node.cancel import write_cancel
 from allranks.node.files import write_whole
 from allranks.node.processes import start_time
 from allranks.node.status import Status
@@ -94,7 +95,7 @@ class LocalEngine:
             try:
                 _await_first_record(run, supervisor)
             except BaseException:
-                supervisor.terminate()  # somebody who interrupts a detached start wants no run either
+                _undo(run, supervisor)
                 raise
         return LocalRun(run.name, supervisor, lifeline)
 
@@ -233,6 +234,17 @@ def _await_first_record(run: RunDir, supervisor: subprocess.Popen[bytes]) -> Non
     raise EngineError(f"run {run.name} could not be started:\n{last_words}")
 
 
+def _undo(run: RunDir, supervisor: subprocess.Popen[bytes]) -> None:
+    """End a run that was interrupted before its first record: who does that wants none."""
+    supervisor.terminate()
+    try:
+        supervisor.wait(START_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        supervisor.kill()
+        supervisor.wait()
+    shutil.rmtree(run.path, ignore_errors=True)
+
+
 def _last_words(logs: Path) -> Iterator[str]:
     for log in [logs / "init.log", *sorted(logs.glob("agent-*.log"))[:1]]:
         try:
@@ -246,8 +258,6 @@ def _last_words(logs: Path) -> Iterator[str]:
 
 def _end(run: RunDir, holder: Holder, reason: str, code: int) -> None:
     """Ask the supervisor to end the gang and wait until it has; kill it when it cannot, which ends all at once."""
-    from allranks.node.init import write_cancel
-
     with _writing(run.path):
         write_cancel(str(run.path), reason, code)
     grace = run.gang().grace

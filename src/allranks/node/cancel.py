@@ -1,0 +1,32 @@
+"""Who cancelled a run and why: written beside its record before the signal, read by whoever gets the signal."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from typing import Tuple
+
+
+def write_cancel(state: str, reason: str, code: int) -> None:
+    """Say why before the signal that cancels; the first reason stays, and nobody ever reads half of it."""
+    path = os.path.join(state, "cancel")
+    fresh = f"{path}.{secrets.token_hex(4)}"
+    with open(fresh, "x", encoding="utf-8") as file:
+        json.dump({"reason": reason, "code": code}, file)
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(fresh)
+
+
+def read_cancel(state: str) -> Tuple[str, int]:
+    """Who cancelled, and what ``run`` exits with, as the canceller wrote it before its signal."""
+    try:
+        with open(os.path.join(state, "cancel"), encoding="utf-8") as file:
+            asked = json.load(file)
+        return str(asked["reason"]), int(asked["code"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "cancelled by a signal", 143
