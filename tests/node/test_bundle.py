@@ -45,7 +45,7 @@ def test_a_gang_runs_from_the_one_file(tmp_path: Path, python: str) -> None:
     plan = {
         "run": "b", "engine": "local", "version": "1", "nodes": 2, "ranks_per_node": 2, "launcher": "native",
         "argv": [python, "job.py", "x"], "workdir": str(tmp_path), "coordinator": "127.1.0.1",
-        "addresses": ["127.1.0.1", "127.1.0.2"], "state": str(state), "preload": str(tmp_path / "preload"),
+        "addresses": ["127.1.0.1", "127.1.0.2"], "state": str(state), "cache": str(tmp_path / "cache"),
     }  # fmt: skip
     (state / "plan.json").write_text(json.dumps(plan))
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}

@@ -12,9 +12,10 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 class Gang:
     """One run's plan. Times are seconds; ``restarts`` is how often a broken gang may start again.
 
-    ``state`` is the directory that holds the record of the run, ``preload`` the one that holds the lists of
-    modules to import before ranks are forked. ``addresses`` are the nodes' own addresses where the engine knows
-    them beforehand. An agent sends a heartbeat every ``heartbeat`` seconds; one that is silent for ``lease`` is lost.
+    ``state`` is the directory that holds the record of the run, ``cache`` the one for what is worth keeping
+    beyond it: lists of modules to import before ranks are forked, and their compiled code. ``addresses`` are the
+    nodes' own addresses where the engine knows them beforehand. An agent sends a heartbeat every ``heartbeat``
+    seconds; one that is silent for ``lease`` is lost.
     """
 
     run: str
@@ -27,7 +28,7 @@ class Gang:
     workdir: str
     coordinator: str
     state: str
-    preload: str = ""
+    cache: str = ""
     port: int = 0
     addresses: Tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -38,6 +39,16 @@ class Gang:
     deadline: Optional[float] = None
     heartbeat: float = 1.0
     lease: float = 5.0
+
+    @property
+    def learned(self) -> str:
+        """The directory that holds the lists of modules."""
+        return os.path.join(self.cache, "preload")
+
+    @property
+    def bytecode(self) -> str:
+        """The directory that holds their compiled code."""
+        return os.path.join(self.cache, "bytecode")
 
     @property
     def ranks_on_node(self) -> int:

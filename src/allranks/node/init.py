@@ -121,9 +121,12 @@ class Init:
             return sys.executable, [], {}
         wanted = os.path.join(self.gang.state, "preload.json")  # too long a list for an argument
         with open(wanted, "w", encoding="utf-8") as file:
-            json.dump(preload.names(self.gang.preload, self.gang.argv, self.gang.workdir, env), file)
-        path0 = command.path0(self.gang.workdir, env)
-        return python, list(command.flags), {"preload": wanted, "path0": path0, "argv": list(self.gang.argv)}
+            json.dump(preload.names(self.gang.learned, self.gang.argv, self.gang.workdir, env), file)
+        config: Dict[str, object] = {
+            "preload": wanted, "bytecode": self.gang.bytecode, "argv": list(self.gang.argv),
+            "path0": command.path0(self.gang.workdir, env),
+        }  # fmt: skip
+        return python, list(command.flags), config
 
     def _start_agent(self, node: int, earlier: str = "") -> None:
         """``earlier`` tells the agent how the one before it ended: nobody else can know."""

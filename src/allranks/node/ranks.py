@@ -77,7 +77,7 @@ class Ranks:
         if event.get("poisoned"):
             self._note(f"ranks are started afresh, not forked: {event['poisoned']}")
         if event.get("culprit") and self.gang.launcher == "native":
-            preload.forget(self.gang.preload, self.gang.argv, self.gang.workdir, event["culprit"], self._environment)
+            preload.forget(self.gang.learned, self.gang.argv, self.gang.workdir, event["culprit"], self._environment)
 
     def _on_spawned(self, event: Event) -> None:
         self._alive[event["rank"]] = event["pid"]
@@ -241,7 +241,7 @@ class Ranks:
         self._passed_on = len(names)
         self._channel.warm(names)
         if self.node == 0:
-            preload.remember(self.gang.preload, self.gang.argv, self.gang.workdir, learned, self._environment)
+            preload.remember(self.gang.learned, self.gang.argv, self.gang.workdir, learned, self._environment)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

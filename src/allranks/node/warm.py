@@ -7,10 +7,11 @@ import signal
 import sys
 import time
 from collections import deque
-from contextlib import contextmanager
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, Optional
 
 from allranks.node import imports
+from allranks.node.bytecode import Bytecode
 
 LOOK_EVERY = 0.02  # seconds between looks in the midst of an import
 SLOW_IMPORT = 0.005  # seconds; a faster one has not initialised CUDA
@@ -22,14 +23,16 @@ class Warm:
 
     ``poisoned`` and ``unsafe`` say why no rank can be forked any more, and ``culprit`` names the module that did
     it. ``look`` runs in signal handlers, while ``importing``. ``users`` are the job's own entries of ``sys.path``.
+    ``bytecode`` is the directory for compiled code that python does not keep itself.
     """
 
-    def __init__(self, look: Callable[[], None], users: Iterable[str]) -> None:
+    def __init__(self, look: Callable[[], None], users: Iterable[str], bytecode: Optional[str] = None) -> None:
         self.count, self.seconds = 0, 0.0
         self.poisoned = self.unsafe = self.culprit = ""
         self.failed: Dict[str, str] = {}
         self.importing = False
         self._look = look
+        self._bytecode = Bytecode(bytecode).in_use if bytecode else nullcontext
         self._wanted: Deque[str] = deque()
         self.installed = imports.Installed(users)
 
@@ -43,14 +46,15 @@ class Warm:
     def import_next(self) -> None:
         """Import one name; after the last, freeze what there is."""
         name = self._wanted.popleft()
-        if not (self.unsafe or self.poisoned or name in self.failed or name.split(".")[0] == "allranks"):
+        useless = self.unsafe or self.poisoned or name in self.failed or name in sys.modules
+        if not useless and name.split(".")[0] != "allranks":
             self._import(name)
         if not self._wanted:
             freeze()
 
     def _import(self, name: str) -> None:
         began = time.monotonic()
-        with self._watching() as guard:
+        with self._watching() as guard, self._bytecode():
             error = imports.import_installed(name, self.installed)
         seconds = time.monotonic() - began
         self.count, self.seconds = self.count + 1, self.seconds + seconds
@@ -99,5 +103,4 @@ class Warm:
 
 def freeze() -> None:
     """Keep the collector off pages that ranks share: with torch and DeepSpeed 12 MB a rank are private, not 120."""
-    gc.collect()
     gc.freeze()

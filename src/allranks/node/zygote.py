@@ -42,7 +42,7 @@ class Zygote:
         self._lifeline: int = config["lifeline"]
         self._callers: List[Caller] = []
         self._children = Children()
-        self._warm = Warm(self._look, self._roots())
+        self._warm = Warm(self._look, self._roots(), config.get("bytecode"))
         self._warm.want(() if why else _preload(config))
         self._scan: Optional[preload.Scan] = None
         self._pumping = self._must_sweep = False

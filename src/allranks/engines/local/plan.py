@@ -81,7 +81,7 @@ def _document(job: Job, workdir: Path, env: dict[str, str]) -> dict[str, Any]:
         "grace": failure.grace.seconds,
         "deadline": failure.deadline.seconds if failure.deadline else None,
         "state": str(runs_home() / job.name),
-        "preload": str(cache_home() / "preload"),
+        "cache": str(cache_home()),
         "heartbeat": 1.0,
         "lease": 5.0,
     }
