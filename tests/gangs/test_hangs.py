@@ -18,37 +18,8 @@ pytestmark = [pytest.mark.gang, pytest.mark.torch]
 HANG_TIMEOUT = 3.0
 WAYS = ("stop", "spin", "gil", "regex", "skip", "mismatch", "none")
 
-TRAIN = """
-import ctypes, os, re, signal, sys, threading, time
-import torch, torch.distributed as dist
-
-def misbehave(way):
-    with open(sys.argv[1], "a") as file:
-        file.write(f"{time.time()}\\n")
-    if way == "stop":
-        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # os.kill would stop us some lines further on
-    elif way == "spin":
-        while True:
-            pass
-    elif way == "gil":
-        while True:
-            ctypes.PyDLL(None).sleep(1000)
-    elif way == "regex":
-        re.match(r"(a+)+$", "a" * 60 + "b")
-    elif way == "skip":
-        threading.Event().wait()
-    elif way == "mismatch":
-        dist.all_gather([torch.empty(100) for _ in range(dist.get_world_size())], torch.ones(100))
-
-ways = sys.argv[2].split(",")
-way = ways[min(int(os.environ["ALLRANKS_ATTEMPT"]), len(ways) - 1)]
-dist.init_process_group("gloo")
-for step in range(20):
-    if step == 10 and way != "none" and dist.get_rank() == 1:
-        misbehave(way)
-    dist.all_reduce(torch.ones(100))
-dist.destroy_process_group()
-"""
+TRAIN = (Path(__file__).parents[2] / "bench" / "programs" / "hang.py").read_text()
+SKIPS = f"train.py:{1 + TRAIN[: TRAIN.index('threading.Event')].count(chr(10))} misbehave"
 
 PAUSES = """
 import os, time
@@ -67,10 +38,10 @@ dist.all_reduce(torch.ones(100))
 
 EXPECTED = {
     "stop": "rank 1 on node 0 is stopped (state T",
-    "spin": "rank 1 on node 0 had not entered all_reduce #11 that 3 ranks wait in; it was in train.py:1",
+    "spin": "rank 1 on node 0 had not entered all_reduce #11 that 3 ranks wait in; it was in train.py:",
     "gil": "rank 1 on node 0 has not answered for 3.",
     "regex": "rank 1 on node 0 has not answered for 3.",
-    "skip": "rank 1 on node 0 had not entered all_reduce #11 that 3 ranks wait in; it was in train.py:19 misbehave",
+    "skip": f"rank 1 on node 0 had not entered all_reduce #11 that 3 ranks wait in; it was in {SKIPS}",
     "mismatch": "rank 1 on node 0 is in all_gather as collective #11, in which 3 ranks are in all_reduce of [100]",
 }
 
