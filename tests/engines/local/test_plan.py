@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from allranks.engines.local import plan, program
 from allranks.engines.local.rundir import runs_home
 from allranks.errors import SpecError
+from allranks.node.environment import clean
 from allranks.node.gang import Gang
 from allranks.spec.job import Job
 from allranks.spec.load import parse
@@ -148,7 +149,7 @@ def test_a_rank_variable_of_the_shell_is_told_and_not_passed_on(
         "allranks sets its own for each rank",
     )
     identity = {"RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "PET_NNODES": "2", "SLURM_PROCID": "1"}
-    assert program.clean({**identity, "HOME": "/", "RANKING": "1"}) == {"HOME": "/", "RANKING": "1"}
+    assert clean({**identity, "HOME": "/", "RANKING": "1"}) == {"HOME": "/", "RANKING": "1"}
 
 
 # The program
