@@ -25,7 +25,7 @@ _OPTIONS = (
     click.option("--name", metavar="NAME", help="Name of the run.  [default: the spec's, or the script's]"),
     click.option("--nodes", type=int, metavar="N", help="Nodes of the gang."),
     click.option("--ranks", type=int, metavar="R", help="Ranks of each node."),
-    click.option("--launcher", metavar="L", help="native, torchrun, deepspeed or once."),
+    click.option("--launcher", metavar="L", help="native, torchrun, deepspeed, mpirun or once."),
     click.option("--env", "-e", multiple=True, metavar="K=V", help="A variable for every rank; may be repeated."),
     click.option("--restarts", type=click.IntRange(0), metavar="N", help="How often a broken gang starts again."),
 )

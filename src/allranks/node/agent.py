@@ -68,6 +68,8 @@ class Agent:
                 continue
             code = await self._converse(self._wire)
             self._wire = None
+            if code == EXIT_DONE:
+                await self.ranks.launcher_ends()
             await self._end_ranks()
             if code is not None:
                 return code
@@ -156,8 +158,11 @@ class Agent:
             self._watching = asyncio.ensure_future(self._watch_store(start))
 
     async def _watch_store(self, start: Start) -> None:
-        """Say when rank 0's store listens, or when it is not worth waiting for any longer."""
-        until = time.monotonic() + LISTEN_WAIT
+        """Say when rank 0's store listens, or when it is not worth waiting for any longer.
+
+        mpirun starts no rank before all nodes have opened their doors to it.
+        """
+        until = time.monotonic() + (LISTEN_WAIT if self.gang.launcher != "mpirun" else 0.0)
         while time.monotonic() < until and self.ranks.alive and not processes.listening(start.port):
             await asyncio.sleep(LISTEN_POLL)
         self._tell(type="listening", attempt=start.attempt)
@@ -213,7 +218,9 @@ class Node:
         secret = read_secret(gang.state)
         self.gang = gang
         self.agent = Agent(gang, place, secret, zygote)
-        self.listener = Listener(gang, secret, socket.socket(fileno=listening)) if listening is not None else None
+        self.listener: Optional[Listener] = None
+        if listening is not None:
+            self.listener = Listener(gang, secret, socket.socket(fileno=listening), self.agent.ranks.launcher_ends)
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()

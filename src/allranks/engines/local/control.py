@@ -33,6 +33,7 @@ from allranks.errors import EngineError, NotFound
 from allranks.node.cancel import write_cancel
 from allranks.node.environment import clean
 from allranks.node.files import write_whole
+from allranks.node.launch import door
 from allranks.node.processes import start_time
 from allranks.node.status import Status
 
@@ -190,6 +191,8 @@ def _lay_out(run: RunDir, plan: Plan) -> None:
         run.logs.mkdir()
         write_whole(str(run.path / "spec.yaml"), plan.spec)
         write_whole(str(run.path / "secret"), secrets.token_hex(32), mode=0o600)
+        if plan.documents[0]["launcher"] == "mpirun":
+            door.make_keys(str(run.path), os.environ.get("PATH", os.defpath))
         write_whole(str(run.plan), json.dumps(plan.documents[0], indent=1))
 
 

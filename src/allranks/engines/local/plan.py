@@ -11,14 +11,14 @@ from allranks import __version__, engines
 from allranks.engines.engine import Plan
 from allranks.engines.local import program
 from allranks.engines.local.rundir import cache_home, runs_home
-from allranks.errors import SpecError
+from allranks.errors import EngineError, SpecError
+from allranks.node.launch import mpirun
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from allranks.spec.job import Job
 
-LAUNCHERS = ("native", "torchrun", "deepspeed", "once")
 MOST_RANKS = 4096
 """Ranks on one machine; more is a typing error, or a job for a cluster."""
 
@@ -41,20 +41,21 @@ UNUSED_HERE = {"network.rdma"}
 
 
 def plan(job: Job, folder: Path, pretended: str = "") -> Plan:
-    """Render the job for this machine. Raises SpecError when its command could not even start.
+    """Render the job for this machine. ``pretended`` is the engine whose pods the nodes pretend to be, if any.
 
-    ``pretended`` is the engine whose pods the nodes pretend to be; UsageError when it has none.
+    Raises SpecError when its command could not even start, EngineError when this machine lacks what its launcher
+    needs, UsageError when nobody can pretend to be of that engine.
     """
     pods = _pods(job, pretended) if pretended else {}
-    if job.launcher not in LAUNCHERS:
-        allowed = ", ".join(LAUNCHERS)
-        raise SpecError(f"launcher {job.launcher}: engine local does not have it in this version; allowed: {allowed}")
     if job.world_size > MOST_RANKS:
         found = f"{job.nodes} nodes x {job.ranks} ranks are {job.world_size} processes"
         raise SpecError(f"{found}; engine local runs at most {MOST_RANKS} on this machine")
     workdir = _workdir(job, folder)
     env, notes = program.venv_first(job.env, job.argv)
     program.check(job.argv, workdir, env)
+    why_not = mpirun.why_not(env.get("PATH", os.environ.get("PATH", os.defpath))) if job.launcher == "mpirun" else ""
+    if why_not:
+        raise EngineError(f"launcher mpirun: {why_not}")
     return Plan(
         name=job.name,
         engine="local",
