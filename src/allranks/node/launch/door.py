@@ -90,6 +90,14 @@ class Door:
         write_whole(f"{self._path()}.port", str(port))
         return sshd
 
+    def remove(self) -> None:
+        """Take away this attempt's files; the next one writes its own."""
+        for name in ("port", "sshd_config"):
+            try:
+                os.unlink(f"{self._path()}.{name}")
+            except FileNotFoundError:
+                pass  # it never opened
+
     def _path(self) -> str:
         return os.path.join(self._gang.state, FOLDER, f"attempt-{self._attempt}-node-{self._node}")
 

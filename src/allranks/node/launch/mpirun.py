@@ -24,7 +24,7 @@ HOSTFILE = "/etc/mpi/hostfile"
 NODE_PROCESS = "ALLRANKS_NODE_PROCESS"
 MPIS_OWN = ("OMPI_", "PMIX_", "PRTE_")
 AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
-LOOK_EVERY, FOR_EVER = 0.05, 1e9
+LOOK_EVERY, LOOK_FOR, FOR_EVER = 0.05, 3.0, 1e9
 NOBODY = 0
 SOFTWARE_ERROR = 70
 
@@ -71,6 +71,7 @@ class _Launcher:
         self._node, self._attempt = int(os.environ["ALLRANKS_NODE"]), int(os.environ["ALLRANKS_ATTEMPT"])
         self._folder = os.path.join(gang.state, door.FOLDER)
         self._temporary = os.path.join(self._folder, f"tmp-{self._node}")
+        self._door = door.Door(gang, self._node, self._attempt, self._given())
         self._sshd = self._mpirun = NOBODY
 
     def run(self) -> int:
@@ -80,30 +81,39 @@ class _Launcher:
         shutil.rmtree(self._temporary, ignore_errors=True)
         os.makedirs(self._temporary)
         try:
-            self._sshd = door.Door(self._gang, self._node, self._attempt, self._given()).open()
+            self._sshd = self._door.open()
             if self._node == 0:
                 self._mpirun = self._start_mpirun()
             return self._watch()
         finally:
+            if self._sshd != NOBODY:
+                _send(self._sshd, signal.SIGKILL)
+            self._door.remove()
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _watch(self) -> int:
-        came_in = False
+        look_until, last = 0.0, 0
         while True:
-            found = signal.sigtimedwait(AWAITED, LOOK_EVERY if came_in else FOR_EVER)
+            found = signal.sigtimedwait(AWAITED, LOOK_EVERY if time.monotonic() < look_until else FOR_EVER)
             if found is not None and found.si_signo != signal.SIGCHLD:
                 self._end_ranks()
                 return 128 + found.si_signo
             for pid, code in _reap():
                 if pid == self._mpirun:
-                    os.kill(self._sshd, signal.SIGTERM)
                     return code
-                if pid == self._sshd:
+                if pid != self._sshd:  # Open MPI's daemon, unless a rank has left something
+                    look_until, last = time.monotonic() + LOOK_FOR, code
+                    continue
+                self._sshd = NOBODY  # whoever has come in is not disturbed by that
+                if self._is_empty():
                     raise OSError(f"sshd of node {self._node} ended with {code}")
-                came_in = True
-            if came_in and self._mpirun == NOBODY and len(processes.descendants(os.getpid())) == 1:
-                os.kill(self._sshd, signal.SIGTERM)
-                return 0
+            if time.monotonic() < look_until and self._is_empty():
+                if last:
+                    print(f"allranks: what mpirun had started on node {self._node} ended with {last}", flush=True)
+                return last
+
+    def _is_empty(self) -> bool:
+        return all(process.pid == self._sshd for process in processes.descendants(os.getpid()))
 
     def _end_ranks(self) -> None:
         """Ask the node's ranks to end, and wait for it: the agent kills when its patience is over.
@@ -114,10 +124,10 @@ class _Launcher:
         me = os.getpid()
         stopped = {p.pid for p in processes.descendants(me) if p.parent == me and p.pid != self._sshd}
         for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
+            _send(pid, signal.SIGSTOP)
         for process in self._inside():
             if process.parent in stopped:  # a shim, which passes it on to its rank
-                os.kill(process.pid, signal.SIGTERM)
+                _send(process.pid, signal.SIGTERM)
         while self._inside():  # they are not our children: nothing tells us of their ends
             time.sleep(LOOK_EVERY)
 
@@ -189,6 +199,13 @@ def _reap() -> Iterator[Tuple[int, int]]:
         if not pid:
             return
         yield pid, os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # it has just ended
 
 
 def _asked_to_end() -> bool:
