@@ -30,11 +30,15 @@ def hello(node: int, nodes: int, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+async def no_launcher() -> None:
+    """Nothing to wait for at the end."""
+
+
 @asynccontextmanager
 async def listening(state: Path, **changes: Any) -> AsyncIterator[tuple[Listener, int]]:
     sock = socket.create_server(("127.0.0.1", 0), backlog=1024)
     port = sock.getsockname()[1]
-    listener = Listener(make_gang(state=str(state), port=port, **changes), SECRET, sock)
+    listener = Listener(make_gang(state=str(state), port=port, **changes), SECRET, sock, no_launcher)
     task = asyncio.ensure_future(listener.run())
     await asyncio.sleep(0)
     try:

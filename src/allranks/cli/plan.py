@@ -6,7 +6,7 @@ import click
 
 from allranks import engines
 from allranks.cli import output as out
-from allranks.cli.spec_options import SpecCommand, job_of, spec_options
+from allranks.cli.spec_options import SpecCommand, plan_of, spec_options
 
 
 @click.command(cls=SpecCommand)
@@ -17,8 +17,7 @@ def command(engine: str, output: str | None, **options: object) -> None:
 
     Nothing is started or written. Notes go to stderr.
     """
-    job, folder = job_of(options)
-    plan = engines.get(engine).plan(job, folder)
+    plan = plan_of(engines.get(engine), options)
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
     if output == "json":

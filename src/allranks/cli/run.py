@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from allranks import engines
-from allranks.cli.spec_options import SpecCommand, job_of, spec_options
+from allranks.cli.spec_options import SpecCommand, plan_of, spec_options
 
 
 @click.command(cls=SpecCommand)
@@ -23,8 +23,7 @@ def command(engine: str, detach: bool, **options: object) -> int:
         from allranks.errors import EngineError
 
         raise EngineError(f"engine {engine} cannot be used here: {reason}")
-    job, folder = job_of(options)
-    plan = chosen.plan(job, folder)
+    plan = plan_of(chosen, options)
     for note in plan.notes:
         click.echo(f"allranks: note: {note}", err=True)
     run = chosen.submit(plan, detach=detach)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from allranks.engines.engine import CanPretend
 from allranks.errors import UsageError
 
 if TYPE_CHECKING:
+    from allranks.engines.engine import Engine, Plan
     from allranks.spec.job import Job
 
 DEFAULT_SPEC = "job.yaml"
@@ -19,10 +21,11 @@ DEFAULT_SPEC = "job.yaml"
 _OPTIONS = (
     click.argument("spec", required=False, shell_complete=lambda *_: _spec_files()),
     click.option("--engine", default="local", metavar="E", help="Where it runs.  [default: local]"),
+    click.option("--as", "pretended", metavar="E", help="Let the nodes see what this other engine would give them."),
     click.option("--name", metavar="NAME", help="Name of the run.  [default: the spec's, or the script's]"),
     click.option("--nodes", type=int, metavar="N", help="Nodes of the gang."),
     click.option("--ranks", type=int, metavar="R", help="Ranks of each node."),
-    click.option("--launcher", metavar="L", help="native, torchrun, deepspeed or once."),
+    click.option("--launcher", metavar="L", help="native, torchrun, deepspeed, mpirun or once."),
     click.option("--env", "-e", multiple=True, metavar="K=V", help="A variable for every rank; may be repeated."),
     click.option("--restarts", type=click.IntRange(0), metavar="N", help="How often a broken gang starts again."),
 )
@@ -93,6 +96,15 @@ def job_of(options: Mapping[str, Any]) -> tuple[Job, Path]:
 
     folder = Path.cwd() if spec == "-" else Path(spec).absolute().parent
     return _changed(load(spec), changes, command), folder
+
+
+def plan_of(engine: Engine, options: Mapping[str, Any]) -> Plan:
+    """Render the job of these options for the engine. Raises UsageError and SpecError."""
+    other = options["pretended"]
+    if other and not isinstance(engine, CanPretend):
+        raise UsageError(f"--as {other}: the nodes of engine {engine.name} cannot pretend to be another's")
+    job, folder = job_of(options)
+    return engine.plan_as(job, folder, other) if other and isinstance(engine, CanPretend) else engine.plan(job, folder)
 
 
 def _changes(options: Mapping[str, Any]) -> dict[str, Any]:

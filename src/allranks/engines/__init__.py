@@ -6,10 +6,11 @@ because the engines' ``identity`` modules do.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from allranks.engines.engine import Engine
+    from allranks.engines.engine import Engine, Pretend
 
 ENGINES: dict[str, str] = {"local": "allranks.engines.local.control"}
 """Name to the module that holds ``ENGINE``."""
@@ -35,6 +36,28 @@ def get(name: str) -> Engine:
     raise _missing(name)
 
 
+def pretended() -> list[str]:
+    """The engines whose pods a local node can pretend to be: those with a ``pretend.py`` in their folder."""
+    return sorted(file.parent.name for file in Path(__file__).parent.glob("*/pretend.py") if _has_identity(file))
+
+
+def _has_identity(file: Path) -> bool:
+    return file.with_name("identity.py").exists()
+
+
+def pretend(name: str) -> Pretend:
+    """What pods of that engine see. Raises UsageError, naming the engines that can be pretended."""
+    from importlib import import_module
+
+    allowed = pretended()
+    if name in allowed:
+        module: Pretend = import_module(f"allranks.engines.{name}.pretend")
+        return module
+    from allranks.errors import UsageError
+
+    raise UsageError(f"--as {name}: no such engine to pretend; allowed: {', '.join(allowed)}{_nearest(name, allowed)}")
+
+
 def all_engines() -> list[Engine]:
     """Every engine of this version."""
     return [get(name) for name in ENGINES]
@@ -50,8 +73,11 @@ def _missing(name: str) -> Exception:
 
     if name in LATER:
         return EngineError(f"engine {name} is not in this version of allranks; it has: {', '.join(ENGINES)}")
+    return UsageError(f"no such engine: {name}; allowed: {', '.join(ENGINES)}{_nearest(name, [*ENGINES, *LATER])}")
+
+
+def _nearest(name: str, allowed: list[str]) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, [*ENGINES, *LATER], n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return UsageError(f"no such engine: {name}; allowed: {', '.join(ENGINES)}{hint}")
+    near = get_close_matches(name, allowed, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from allranks.node.status import Status
 
 if TYPE_CHECKING:  # pydantic costs a tenth of a second: `status`, `logs` and `cancel` never read a spec
+    from allranks.node.pod import Pod
     from allranks.spec.job import Job
 
 
@@ -84,6 +85,27 @@ class Engine(Protocol):
         """End the gang and wait until nothing of it is left; idempotent. Raises NotFound.
 
         ``code`` is what its ``run`` then exits with.
+        """
+
+
+class Pretend(Protocol):
+    """The shape of every engine's ``pretend.py``: what its pods see, for nodes that only pretend to be some."""
+
+    LAUNCHERS: Sequence[str]
+
+    def pods(self, job: Job, addresses: Sequence[str]) -> Sequence[Pod]:
+        """One pod for each node's address, node 0's first."""
+
+
+@runtime_checkable
+class CanPretend(Protocol):
+    """The engine can give its nodes what another one would give them."""
+
+    def plan_as(self, job: Job, folder: Path, other: str) -> Plan:
+        """As ``plan``, but each node sees the variables, files and names of a pod of engine ``other``.
+
+        Its agent reads its place from them as it would there. Raises UsageError, naming the engines that can be
+        pretended.
         """
 
 

@@ -1,4 +1,4 @@
-"""The node's one entry: ``init``, ``agent``, ``zygote`` and ``shim``.
+"""The node's one entry: ``init``, ``agent``, ``zygote``, ``shim`` and ``mpirun``.
 
 Run as a module, from the bundle, or as a file by the user's own interpreter: then the folder that holds the
 package is on the path for these imports only, so that the job sees its own packages and not ours.
@@ -14,6 +14,7 @@ PARTS = {
     "agent": "allranks.node.agent",
     "zygote": "allranks.node.zygote",
     "shim": "allranks.node.launch.shim",
+    "mpirun": "allranks.node.launch.mpirun",
 }
 
 

@@ -12,16 +12,16 @@ import os
 import signal
 import socket
 import time
+from importlib import import_module
 from typing import Any, List, Mapping, Optional
 
-from allranks.engines.local import identity as local_identity
 from allranks.node import processes, wire
 from allranks.node.cancel import read_cancel
 from allranks.node.files import write_whole
 from allranks.node.gang import Gang, load, read_secret
 from allranks.node.launch.spawn import Start
 from allranks.node.listen import Listener, new_incarnation
-from allranks.node.place import Place
+from allranks.node.place import ROOT, NoPlace, Place, Surroundings
 from allranks.node.ranks import Ranks
 
 EXIT_DONE, EXIT_GIVEN_UP, EXIT_TERMINATED = 0, 42, 143
@@ -68,6 +68,8 @@ class Agent:
                 continue
             code = await self._converse(self._wire)
             self._wire = None
+            if code == EXIT_DONE:
+                await self.ranks.launcher_ends()
             await self._end_ranks()
             if code is not None:
                 return code
@@ -79,7 +81,7 @@ class Agent:
         """Try every address the coordinator's name has now; a replaced node's old one may still be listed."""
         source = self.gang.addresses[self.place.node] if self.gang.engine == "local" and self.gang.addresses else None
         found = await asyncio.get_running_loop().getaddrinfo(
-            self.place.coordinator, self.gang.port, type=socket.SOCK_STREAM
+            self.gang.address_of(self.place.coordinator), self.gang.port, type=socket.SOCK_STREAM
         )
         error: Exception = OSError(f"{self.place.coordinator} has no address")
         for address in dict.fromkeys(str(info[4][0]) for info in found):
@@ -156,8 +158,11 @@ class Agent:
             self._watching = asyncio.ensure_future(self._watch_store(start))
 
     async def _watch_store(self, start: Start) -> None:
-        """Say when rank 0's store listens, or when it is not worth waiting for any longer."""
-        until = time.monotonic() + LISTEN_WAIT
+        """Say when rank 0's store listens, or when it is not worth waiting for any longer.
+
+        mpirun starts no rank before all nodes have opened their doors to it.
+        """
+        until = time.monotonic() + (LISTEN_WAIT if self.gang.launcher != "mpirun" else 0.0)
         while time.monotonic() < until and self.ranks.alive and not processes.listening(start.port):
             await asyncio.sleep(LISTEN_POLL)
         self._tell(type="listening", attempt=start.attempt)
@@ -213,7 +218,9 @@ class Node:
         secret = read_secret(gang.state)
         self.gang = gang
         self.agent = Agent(gang, place, secret, zygote)
-        self.listener = Listener(gang, secret, socket.socket(fileno=listening)) if listening is not None else None
+        self.listener: Optional[Listener] = None
+        if listening is not None:
+            self.listener = Listener(gang, secret, socket.socket(fileno=listening), self.agent.ranks.launcher_ends)
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -251,8 +258,20 @@ async def _result(agent: asyncio.Future[int]) -> int:
 
 
 def main(argv: List[str]) -> int:
-    """``agent PLAN ZYGOTE [LISTENING-FD]``, with the place in the environment."""
+    """``agent PLAN ZYGOTE [LISTENING-FD]``, with the place in what the engine gives its nodes."""
     processes.die_with_parent(signal.SIGKILL)
     gang = load(argv[0])
     listening = int(argv[2]) if len(argv) > 2 else None
-    return asyncio.run(Node(gang, local_identity.place(os.environ), argv[1], listening).run())
+    try:
+        place = find_place(gang, os.environ)
+    except NoPlace as error:
+        log(f"cannot tell which node this is: {error} (read as engine {gang.identity or gang.engine})")
+        return EXIT_GIVEN_UP
+    return asyncio.run(Node(gang, place, argv[1], listening).run())
+
+
+def find_place(gang: Gang, env: Mapping[str, str]) -> Place:
+    """Read the place as the engine's identity module does. Raises NoPlace."""
+    identity = import_module(f"allranks.engines.{gang.identity or gang.engine}.identity")
+    place: Place = identity.place(Surroundings(env, gang.nodes, env.get(ROOT, "/")))
+    return place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Dict, List, Mapping, Optional
 
 from allranks.node.gang import Gang
@@ -12,6 +13,23 @@ IDENTITY = (
     "MASTER_ADDR", "MASTER_PORT", "ALLRANKS_RUN", "ALLRANKS_NODE", "ALLRANKS_NODES", "ALLRANKS_ATTEMPT",
     "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS",
 )  # fmt: skip
+
+SOMEBODY_ELSES = re.compile(
+    r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|NODE_RANK|LOCAL_SIZE|MASTER_(ADDR|PORT)"
+    r"|PET_\w+|TORCHELASTIC_\w+|ALLRANKS_(RUN|NODE|NODES|ATTEMPT|COORDINATOR|ROOT)"
+    r"|(OMPI_COMM_WORLD|PMI|PMIX|MPI_LOCAL)\w*|SLURM_(PROCID|LOCALID|NODEID)"
+    r"|OMPI_(UNIVERSE_SIZE|NUM_APP_CTX|FIRST_RANKS|APP_CTX_NUM_PROCS|FILE_LOCATION|COMMAND|ARGV)"
+    r"|OMPI_MCA_(ess\w*|pmix|num_procs|initial_wdir|orte_(app_num|ess_\w+|hnp_uri|launch|\w+_uri|num_nodes|\w+_dir))"
+)
+"""Variables by which a launcher or an operator tells a process who it is.
+
+One left over would give every rank the same name, or the name of its pod.
+"""
+
+
+def clean(env: Mapping[str, str]) -> Dict[str, str]:
+    """The environment without anybody's identity."""
+    return {name: value for name, value in env.items() if not SOMEBODY_ELSES.fullmatch(name)}
 
 
 def rank_environment(gang: Gang, rank: int, attempt: int, address: str, port: int) -> Dict[str, str]:
@@ -41,8 +59,10 @@ def rank_environment(gang: Gang, rank: int, attempt: int, address: str, port: in
 
 
 def node_environment(gang: Gang, node: int, attempt: int) -> Dict[str, str]:
-    """What all ranks of one node share."""
+    """What all ranks of one node share: the variables of the pod it pretends to be among it, but not its identity."""
+    pod = gang.pods[node].environment(gang.root_of(node)) if gang.pods else {}
     return {
+        **clean(pod),
         "ALLRANKS_RUN": gang.run,
         "ALLRANKS_NODE": str(node),
         "ALLRANKS_NODES": str(gang.nodes),
@@ -73,7 +93,7 @@ def base_environment(gang: Gang, inherited: Mapping[str, str]) -> Dict[str, str]
     One OpenMP thread where several ranks share a node (as torchrun does), unbuffered output (else the last words
     of a killed rank are lost), and on this machine alone gloo and NCCL meet on the loopback device.
     """
-    env = {name: value for name, value in inherited.items() if name not in IDENTITY}
+    env = clean(inherited)
     env.update(gang.env)
     if gang.ranks_on_node > 1:
         env.setdefault("OMP_NUM_THREADS", "1")

@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Tuple
 
+from allranks.node.pod import Pod
+
 
 @dataclass(frozen=True)
 class Gang:
@@ -16,6 +18,8 @@ class Gang:
     beyond it: lists of modules to import before ranks are forked, and their compiled code. ``addresses`` are the
     nodes' own addresses where the engine knows them beforehand. An agent sends a heartbeat every ``heartbeat``
     seconds; one that is silent for ``lease`` is lost.
+    ``identity`` is the engine by whose variables an agent finds its place, where that is not ``engine`` itself: then
+    ``pods`` say what each node of this machine pretends to be.
     """
 
     run: str
@@ -39,6 +43,8 @@ class Gang:
     deadline: Optional[float] = None
     heartbeat: float = 1.0
     lease: float = 5.0
+    identity: str = ""
+    pods: Tuple[Pod, ...] = ()
 
     @property
     def learned(self) -> str:
@@ -63,7 +69,18 @@ class Gang:
         return rank // self.ranks_on_node
 
     def name_of(self, node: int) -> str:
-        return f"{self.run}-{node}"
+        return self.pods[node].hostname if self.pods else f"{self.run}-{node}"
+
+    def root_of(self, node: int) -> str:
+        """The folder that stands for a pretended pod's root."""
+        return os.path.join(self.state, "pods", self.name_of(node))
+
+    def address_of(self, name: str) -> str:
+        """What the cluster's DNS would answer, for the name of a pretended pod; any other name as it is."""
+        for pod, address in zip(self.pods, self.addresses):
+            if name in pod.names:
+                return address
+        return name
 
     def log_of(self, attempt: int, rank: int) -> str:
         return os.path.join(self.state, "logs", f"attempt-{attempt}", f"rank-{rank}.log")
@@ -76,6 +93,7 @@ class Gang:
         fields: Dict[str, Any] = dict(data)
         for name in ("argv", "addresses"):
             fields[name] = tuple(fields.get(name, ()))
+        fields["pods"] = tuple(Pod.from_json(pod) for pod in fields.get("pods", ()))
         return cls(**fields)
 
 

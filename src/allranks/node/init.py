@@ -28,6 +28,7 @@ from allranks.node.environment import base_environment
 from allranks.node.files import write_whole
 from allranks.node.gang import Gang, load
 from allranks.node.listen import read_record, write_record
+from allranks.node.place import ROOT
 from allranks.node.status import Status
 
 BACKLOG = 1024
@@ -130,19 +131,27 @@ class Init:
 
     def _start_agent(self, node: int, earlier: str = "") -> None:
         """``earlier`` tells the agent how the one before it ended: nobody else can know."""
-        place = {
-            "ALLRANKS_NODE": str(node), "ALLRANKS_NODES": str(self.gang.nodes),
-            "ALLRANKS_COORDINATOR": self.gang.coordinator, "ALLRANKS_EARLIER": earlier,
-        }  # fmt: skip
         argv = [sys.executable, bundle.entry(), "agent", self._plan, self._zygote_name]
         fds = [self._port.fileno()] if node == 0 else []
+        env = {**os.environ, **self._place(node), "ALLRANKS_EARLIER": earlier}
         path = os.path.join(self.gang.state, "logs", f"agent-{node}.log")
         self._born[node] = time.monotonic()
         with open(path, "ab") as out:
             self._agents[node] = subprocess.Popen(
-                argv + [str(fd) for fd in fds], pass_fds=fds, env={**os.environ, **place},
+                argv + [str(fd) for fd in fds], pass_fds=fds, env=env,
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
+
+    def _place(self, node: int) -> Dict[str, str]:
+        """What the node reads its place from: ours, or what the engine that it pretends to be of would say."""
+        if self.gang.pods:
+            pod, root = self.gang.pods[node], self.gang.root_of(node)
+            pod.lay_out(root)
+            return {**pod.environment(root), ROOT: root}
+        return {
+            "ALLRANKS_NODE": str(node), "ALLRANKS_NODES": str(self.gang.nodes),
+            "ALLRANKS_COORDINATOR": self.gang.coordinator,
+        }  # fmt: skip
 
     def _reap(self) -> None:
         for node, agent in list(self._agents.items()):

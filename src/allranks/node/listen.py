@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import time
-from typing import Optional
+from typing import Awaitable, Callable, Optional
 
 from allranks.node import evidence, wire
 from allranks.node.coordinator import Coordinator
@@ -49,10 +49,15 @@ def read_record(state: str) -> Optional[Status]:
 
 
 class Listener:
-    """Serves the roll call on a listening socket until the run is over."""
+    """Serves the roll call on a listening socket until the run is over.
 
-    def __init__(self, gang: Gang, secret: bytes, sock: socket.socket) -> None:
-        self.gang, self._secret, self._sock = gang, secret, sock
+    ``ended_well`` is awaited at the end of a run that succeeded, while node 0's own agent still holds its ranks.
+    """
+
+    def __init__(
+        self, gang: Gang, secret: bytes, sock: socket.socket, ended_well: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.gang, self._secret, self._sock, self._ended_well = gang, secret, sock, ended_well
         self._dirty = asyncio.Event()
         self.coordinator = Coordinator(
             gang, free_port, self._dirty.set,
@@ -70,6 +75,8 @@ class Listener:
                 self.coordinator.tick()
                 await asyncio.sleep(TICK)
             await self._say_goodbye()
+            if self.coordinator.verdict.phase == "succeeded":
+                await self._ended_well()
         finally:
             recorder.cancel()
             write_record(self.gang.state, self.coordinator.status)

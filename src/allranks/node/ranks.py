@@ -19,16 +19,18 @@ from allranks.node.channel import Channel, Event
 from allranks.node.death import describe
 from allranks.node.environment import base_environment
 from allranks.node.gang import Gang
-from allranks.node.launch import deepspeed, native, once, torchrun
+from allranks.node.launch import deepspeed, mpirun, native, once, torchrun
 from allranks.node.launch.spawn import Spawn, Start
 from allranks.node.sampler import Sampler
 
 LAUNCHERS: Dict[str, Callable[[Gang, int, Start], List[Spawn]]] = {
     "native": native.spawns, "once": once.spawns, "torchrun": torchrun.spawns, "deepspeed": deepspeed.spawns,
+    "mpirun": mpirun.spawns,
 }  # fmt: skip
 KILL_WAIT = 10.0
 SETTLED = 2.0
 LAUNCHER = -1
+LAUNCHER_WAIT = 3.0
 FAILED = 1 << 8  # the wait status of exit code 1
 
 
@@ -151,6 +153,11 @@ class Ranks:
         """Which interpreter lacked the module: most often it is not the one that the user thinks of."""
         name = self.gang.argv[0]
         return shutil.which(name, path=self._environment.get("PATH")) or name
+
+    async def launcher_ends(self) -> None:
+        """Wait until a foreign launcher has ended by itself, all of its ranks having ended well."""
+        if LAUNCHER in self._alive:
+            await _wait(self._gone, LAUNCHER_WAIT)
 
     async def stop(self, grace: float) -> None:
         """SIGTERM, at most ``grace`` seconds, SIGKILL; then whatever the ranks left behind."""

@@ -13,7 +13,8 @@ from pydantic import BaseModel
 
 from allranks.engines.local import plan, program
 from allranks.engines.local.rundir import runs_home
-from allranks.errors import SpecError
+from allranks.errors import EngineError, SpecError
+from allranks.node.environment import clean
 from allranks.node.gang import Gang
 from allranks.spec.job import Job
 from allranks.spec.load import parse
@@ -64,10 +65,29 @@ def test_the_kept_spec_means_the_same_wherever_it_is_read(tmp_path: Path) -> Non
     assert kept == job(nodes=2, env={"A": "1"}, workdir=str(tmp_path))
 
 
-def test_a_launcher_of_a_later_version_is_an_error(tmp_path: Path) -> None:
-    allowed = "allowed: native, torchrun, deepspeed, once"
-    with pytest.raises(SpecError, match=f"^launcher mpirun: engine local does not have it in this version; {allowed}$"):
-        document(tmp_path, launcher="mpirun")
+def test_mpirun_needs_open_mpi_and_sshd_on_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    message = f"^launcher mpirun: no mpirun in PATH \\({tmp_path}\\); .* apt-get install openmpi-bin openssh-server$"
+    with pytest.raises(EngineError, match=message):
+        document(tmp_path, launcher="mpirun", env={"PATH": str(tmp_path)})
+    (tmp_path / "mpirun").write_text("#!/bin/sh\necho HYDRA build details:\n")
+    (tmp_path / "mpirun").chmod(0o755)
+    with pytest.raises(EngineError, match=r"mpirun is not Open MPI's: it says 'HYDRA build details:'$"):
+        document(tmp_path, launcher="mpirun", env={"PATH": str(tmp_path)})
+
+
+def test_an_engine_without_mpi_cannot_be_pretended_with_mpirun(tmp_path: Path) -> None:
+    allowed = "native, torchrun, deepspeed, once"
+    with pytest.raises(SpecError, match=f"^launcher mpirun: engine jobset does not have it; allowed: {allowed}$"):
+        plan.plan(job(launcher="mpirun"), tmp_path, "jobset")
+
+
+def test_options_of_the_pretended_engine_are_no_strangers(tmp_path: Path) -> None:
+    mpijob = job(engines={"mpijob": {"start": "mpirun"}})
+    assert [note.partition(":")[0] for note in plan.plan(mpijob, tmp_path).notes] == ["engines.mpijob.start"]
+    made = plan.plan(mpijob, tmp_path, "mpijob")
+    assert made.notes == ()
+    assert Gang.from_json(json.loads(json.dumps(made.documents[0]))).pods[0].env["OMPI_COMM_WORLD_SIZE"] == "1"
 
 
 def test_more_ranks_than_a_machine_can_have_are_an_error(tmp_path: Path) -> None:
@@ -148,7 +168,7 @@ def test_a_rank_variable_of_the_shell_is_told_and_not_passed_on(
         "allranks sets its own for each rank",
     )
     identity = {"RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "PET_NNODES": "2", "SLURM_PROCID": "1"}
-    assert program.clean({**identity, "HOME": "/", "RANKING": "1"}) == {"HOME": "/", "RANKING": "1"}
+    assert clean({**identity, "HOME": "/", "RANKING": "1"}) == {"HOME": "/", "RANKING": "1"}
 
 
 # The program

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from allranks import node
 from allranks.engines.engine import LogFilter, LogLine, Plan
-from allranks.engines.local import logs, program
+from allranks.engines.local import logs
 from allranks.engines.local.rundir import (
     Holder,
     RunDir,
@@ -31,7 +31,9 @@ from allranks.engines.local.rundir import (
 )
 from allranks.errors import EngineError, NotFound
 from allranks.node.cancel import write_cancel
+from allranks.node.environment import clean
 from allranks.node.files import write_whole
+from allranks.node.launch import door
 from allranks.node.processes import start_time
 from allranks.node.status import Status
 
@@ -85,6 +87,11 @@ class LocalEngine:
         from allranks.engines.local import plan  # brings pydantic, which only a spec needs
 
         return plan.plan(job, folder)
+
+    def plan_as(self, job: Job, folder: Path, other: str) -> Plan:
+        from allranks.engines.local import plan
+
+        return plan.plan(job, folder, other)
 
     def submit(self, plan: Plan, *, detach: bool) -> LocalRun:
         run = RunDir(Path(plan.documents[0]["state"]))
@@ -184,6 +191,8 @@ def _lay_out(run: RunDir, plan: Plan) -> None:
         run.logs.mkdir()
         write_whole(str(run.path / "spec.yaml"), plan.spec)
         write_whole(str(run.path / "secret"), secrets.token_hex(32), mode=0o600)
+        if plan.documents[0]["launcher"] == "mpirun":
+            door.make_keys(str(run.path), os.environ.get("PATH", os.defpath))
         write_whole(str(run.plan), json.dumps(plan.documents[0], indent=1))
 
 
@@ -216,7 +225,7 @@ def _start(run: RunDir, detach: bool) -> tuple[subprocess.Popen[bytes], int | No
             stderr=log,
             pass_fds=theirs,
             start_new_session=True,
-            env=program.clean(os.environ),
+            env=clean(os.environ),
         )
     return supervisor, lifeline
 

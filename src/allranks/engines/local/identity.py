@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Mapping
-
-from allranks.node.place import Place
+from allranks.node.place import Place, Surroundings
 
 
-def place(env: Mapping[str, str]) -> Place:
-    """Read the place from ``ALLRANKS_NODE``, ``ALLRANKS_NODES`` and ``ALLRANKS_COORDINATOR``."""
-    return Place(int(env["ALLRANKS_NODE"]), int(env["ALLRANKS_NODES"]), env["ALLRANKS_COORDINATOR"])
+def place(around: Surroundings) -> Place:
+    """Read the place from ``ALLRANKS_NODE``, ``ALLRANKS_NODES`` and ``ALLRANKS_COORDINATOR``. Raises NoPlace."""
+    around.must_count(around.number("ALLRANKS_NODES"), "ALLRANKS_NODES")
+    return around.place(around.number("ALLRANKS_NODE"), around.text("ALLRANKS_COORDINATOR"), "ALLRANKS_NODE")

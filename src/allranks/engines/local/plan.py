@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allranks import __version__
+from allranks import __version__, engines
 from allranks.engines.engine import Plan
 from allranks.engines.local import program
 from allranks.engines.local.rundir import cache_home, runs_home
-from allranks.errors import SpecError
+from allranks.errors import EngineError, SpecError
+from allranks.node.launch import mpirun
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from allranks.spec.job import Job
 
-LAUNCHERS = ("native", "torchrun", "deepspeed", "once")
 MOST_RANKS = 4096
 """Ranks on one machine; more is a typing error, or a job for a cluster."""
 
@@ -40,22 +40,27 @@ UNUSED_HERE = {"network.rdma"}
 """Fields that every engine with a network honours, and this one has no use for."""
 
 
-def plan(job: Job, folder: Path) -> Plan:
-    """Render the job for this machine. Raises SpecError when its command could not even start."""
-    if job.launcher not in LAUNCHERS:
-        allowed = ", ".join(LAUNCHERS)
-        raise SpecError(f"launcher {job.launcher}: engine local does not have it in this version; allowed: {allowed}")
+def plan(job: Job, folder: Path, pretended: str = "") -> Plan:
+    """Render the job for this machine. ``pretended`` is the engine whose pods the nodes pretend to be, if any.
+
+    Raises SpecError when its command could not even start, EngineError when this machine lacks what its launcher
+    needs, UsageError when nobody can pretend to be of that engine.
+    """
+    pods = _pods(job, pretended) if pretended else {}
     if job.world_size > MOST_RANKS:
         found = f"{job.nodes} nodes x {job.ranks} ranks are {job.world_size} processes"
         raise SpecError(f"{found}; engine local runs at most {MOST_RANKS} on this machine")
     workdir = _workdir(job, folder)
     env, notes = program.venv_first(job.env, job.argv)
     program.check(job.argv, workdir, env)
+    why_not = mpirun.why_not(env.get("PATH", os.environ.get("PATH", os.defpath))) if job.launcher == "mpirun" else ""
+    if why_not:
+        raise EngineError(f"launcher mpirun: {why_not}")
     return Plan(
         name=job.name,
         engine="local",
-        documents=(_document(job, workdir, env),),
-        notes=(*_unhonoured(job), *notes, *_crowded(job), *program.identity_notes(os.environ)),
+        documents=({**_document(job, workdir, env), **pods},),
+        notes=(*_unhonoured(job, pretended), *notes, *_crowded(job), *program.identity_notes(os.environ)),
         spec=_spec(job, workdir),
     )
 
@@ -87,6 +92,15 @@ def _document(job: Job, workdir: Path, env: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def _pods(job: Job, pretended: str) -> dict[str, Any]:
+    pretend = engines.pretend(pretended)
+    if job.launcher not in pretend.LAUNCHERS:
+        allowed = ", ".join(pretend.LAUNCHERS)
+        raise SpecError(f"launcher {job.launcher}: engine {pretended} does not have it; allowed: {allowed}")
+    pods = pretend.pods(job, [_address(node) for node in range(job.nodes)])
+    return {"identity": pretended, "pods": [pod.to_json() for pod in pods]}
+
+
 def _address(node: int) -> str:
     """A loopback address of each node's own: 127.1.0.1 to 127.1.0.254, then 127.1.1.1 and so on."""
     high, low = divmod(node, 254)
@@ -111,8 +125,10 @@ def _spec(job: Job, workdir: Path) -> str:
 # Notes: what was asked for and is not done
 
 
-def _unhonoured(job: Job) -> Iterator[str]:
+def _unhonoured(job: Job, pretended: str) -> Iterator[str]:
     for path in _asked(job, ""):
+        if pretended and path.startswith(f"engines.{pretended}."):
+            continue
         yield f"{path}: not used by engine local: {_why_not(path)}"
 
 

@@ -12,28 +12,17 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from allranks.errors import SpecError
+from allranks.node.environment import SOMEBODY_ELSES
 
 OLDEST_PYTHON = (3, 8)
-
-IDENTITY = re.compile(
-    r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|NODE_RANK|LOCAL_SIZE|MASTER_(ADDR|PORT)"
-    r"|PET_\w+|TORCHELASTIC_\w+|ALLRANKS_(RUN|NODE|NODES|ATTEMPT|COORDINATOR)"
-    r"|(OMPI_COMM_WORLD|PMI|PMIX|MPI_LOCAL)\w*|SLURM_(PROCID|LOCALID|NODEID)"
-)
-"""Variables by which some launcher tells a process who it is. One left over would give every rank the same name."""
 
 _PYTHON = re.compile(r"(python|pypy)[\d.]*")
 _WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}
 
 
-def clean(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment without anybody's identity."""
-    return {name: value for name, value in env.items() if not IDENTITY.fullmatch(name)}
-
-
 def identity_notes(env: Mapping[str, str]) -> Iterator[str]:
     """Say which variables of this shell the ranks will not see, or will see with allranks' own value."""
-    found = sorted(name for name in env if IDENTITY.fullmatch(name))
+    found = sorted(name for name in env if SOMEBODY_ELSES.fullmatch(name))
     if found:
         shown = ", ".join(f"{name}={env[name]}" for name in found[:6]) + (", ..." if len(found) > 6 else "")
         yield f"your environment already says who a rank is ({shown}); allranks sets its own for each rank"

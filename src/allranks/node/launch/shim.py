@@ -19,7 +19,7 @@ from allranks.node.environment import node_environment, rank_environment
 from allranks.node.gang import Gang
 from allranks.node.launch.spawn import Start
 
-_REPORTS, _PLAN = "ALLRANKS_SHIM", "ALLRANKS_SHIM_PLAN"
+_REPORTS, PLAN = "ALLRANKS_SHIM", "ALLRANKS_SHIM_PLAN"
 
 
 def interpreter_of(gang: Gang) -> str:
@@ -36,14 +36,14 @@ def command(gang: Gang) -> Tuple[str, ...]:
 def environment(gang: Gang, node: int, start: Start) -> Dict[str, str]:
     """What the launcher gets and hands on, so that each shim can find its agent and its rank."""
     plan = os.path.join(gang.state, "plan.json")
-    return {**node_environment(gang, node, start.attempt), _REPORTS: start.shim, _PLAN: plan}
+    return {**node_environment(gang, node, start.attempt), _REPORTS: start.shim, PLAN: plan}
 
 
 def main(argv: List[str]) -> int:
     """Run ``argv`` as the rank that the launcher's RANK says; end as it ended."""
     from allranks.node.gang import load
 
-    gang = load(os.environ[_PLAN])
+    gang = load(os.environ[PLAN])
     rank, attempt = int(os.environ["RANK"]), int(os.environ["ALLRANKS_ATTEMPT"])
     reports = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     reports.connect("\0" + os.environ[_REPORTS])

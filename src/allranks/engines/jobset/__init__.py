@@ -1,0 +1,1 @@
+"""JobSet (jobset.x-k8s.io/v1alpha2)."""

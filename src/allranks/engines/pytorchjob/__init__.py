@@ -1,0 +1,1 @@
+"""PyTorchJob of the Kubeflow training operator (kubeflow.org/v1)."""

@@ -1,0 +1,1 @@
+"""Distributed PyTorch workloads of Run:ai."""

@@ -1,0 +1,1 @@
+"""TrainJob of Kubeflow Trainer (trainer.kubeflow.org/v1alpha1)."""
