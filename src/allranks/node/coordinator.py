@@ -1,8 +1,8 @@
 """Node 0's part: starts the whole gang, ends the whole gang, starts it again, and says why.
 
 No input or output here: agents' messages come in, messages go out through ``Member.send``, time is a parameter.
-``listen.py`` is the rim. States: *gathering* until all nodes are ready and idle, *running*, *stopping* until the
-last rank of the attempt is gone, *finishing* once the verdict is sent.
+``listen.py`` is the rim. States: *gathering* until all nodes are ready and idle and there is a command for them,
+*running*, *stopping* until the last rank of the attempt is gone, *finishing* once the verdict is sent.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from allranks.node import report
 from allranks.node.attempt import Attempt
 from allranks.node.cause import Cause, utc
+from allranks.node.command import Commands
 from allranks.node.death import Death
 from allranks.node.gang import Gang
 from allranks.node.rollcall import Member, RollCall, check_hello
@@ -30,14 +31,17 @@ EXIT_UNNAMED = 1
 
 
 class Verdict:
-    """How the run ends: phase, reason in one line, and what ``allranks run`` exits with."""
+    """How a command ends: phase, reason in one line, and what ``allranks run`` exits with.
 
-    def __init__(self, phase: str, reason: str, code: int) -> None:
-        self.phase, self.reason, self.code = phase, reason, code
+    The run ends with it where it is the run's only command, or the verdict is of the ``whole`` gang.
+    """
+
+    def __init__(self, phase: str, reason: str, code: int, whole: bool = False) -> None:
+        self.phase, self.reason, self.code, self.whole = phase, reason, code, whole
 
 
 class Coordinator:
-    """The gang's state, moved by ``hello``, ``heard``, ``lost``, ``cancel`` and ``tick``.
+    """The gang's state, moved by ``hello``, ``heard``, ``lost``, ``give``, ``stop``, ``cancel`` and ``tick``.
 
     ``status`` is always the truth as known here; ``changed`` is called whenever it may have changed.
     ``pick_port`` gives a free port for rank 0's store and raises OSError when there is none. ``earlier`` and
@@ -56,6 +60,7 @@ class Coordinator:
         self.gang, self._pick_port, self._changed, self._clock = gang, pick_port, changed, clock
         self.roll = RollCall(gang.nodes, gang.lease, clock)
         self.stall = Stall(gang, clock)
+        self.commands = Commands(gang)
         self.state = "gathering"
         self.attempt: Optional[Attempt] = None
         self.last_attempt, self.used = -1, 0
@@ -77,10 +82,8 @@ class Coordinator:
         self.used, self.causes, self.notes = earlier.restarts["used"], list(earlier.causes), list(earlier.notes)
         if earlier.started:
             self.started = datetime.fromisoformat(earlier.started.replace("Z", "+00:00")).timestamp()
-        if earlier.phase in ("starting", "running"):
-            self.last_attempt = earlier.attempt
-        else:
-            self.last_attempt = max([c.attempt for c in self.causes], default=-1)
+        self.commands.take_over(earlier.commands)
+        self.last_attempt = self.commands.last_attempt
 
     # ---- what comes in
 
@@ -98,7 +101,7 @@ class Coordinator:
         if self.roll.holder(node, incarnation):
             return None
         joined = member(node, incarnation)
-        joined.ready = bool(hello.get("ready"))
+        joined.ready = bool(hello.get("ready")) and self.commands.is_of_current(hello)
         joined.waiting_for = str(hello.get("waiting_for", ""))[:200]
         older = self.roll.join(joined)
         if older is not None:
@@ -107,6 +110,8 @@ class Coordinator:
         if older is not None and self.state == "running":
             self._break(self._node_cause(node, "its agent dialled in again, so its ranks are gone"))
         self._note_clock(joined, hello)
+        if not self.commands.is_of_current(hello):
+            self._tell_command(joined)
         if self.state == "finishing" and node:
             self._tell_verdict(joined)
         self._moved()
@@ -119,7 +124,7 @@ class Coordinator:
             if type(value) is int and self.state == "gathering":
                 if name == "attempt":
                     self.last_attempt = max(self.last_attempt, value)
-                else:
+                elif self.commands.is_of_current(hello):
                     self.used = max(self.used, value)
 
     def _explain(self, node: int, how: str) -> None:
@@ -165,7 +170,7 @@ class Coordinator:
         self._moved()
 
     def _on_ready(self, member: Member, message: Mapping[str, Any]) -> None:
-        member.ready = bool(message["ready"])
+        member.ready = bool(message["ready"]) and self.commands.is_of_current(message)
         member.waiting_for = str(message.get("waiting_for", ""))[:200]
 
     def _on_note(self, member: Member, message: Mapping[str, Any]) -> None:
@@ -193,7 +198,7 @@ class Coordinator:
         if death.failed:
             self._break(None, f"rank {death.rank} on node {death.node} {death.message}")
         elif self.attempt.all_succeeded:
-            self._finish(Verdict("succeeded", "", 0))
+            self._succeed()
 
     def _on_idle(self, member: Member, message: Mapping[str, Any]) -> None:
         if self.attempt is None or message["attempt"] == self.attempt.number:
@@ -213,11 +218,34 @@ class Coordinator:
                 self._unexplained[member.node] = self._clock() + EXPLANATION_WAIT
         self._moved()
 
-    def cancel(self, reason: str, code: int) -> None:
-        """End the run on request, whatever it is doing."""
+    def give(self, argv: Sequence[str], restarts: int) -> int:
+        """Have an idle gang run a command; returns its number. The caller has seen that there is none yet."""
+        self.used, self.last_attempt = 0, max(self.last_attempt, self.commands.last_attempt)
+        command = self.commands.give(argv, restarts, first=self.last_attempt + 1)
+        for member in self.roll.members.values():
+            member.ready, member.waiting_for = False, "getting ready for the command"
+            self._tell_command(member)
+        self._gather()
+        return command.number
+
+    def _tell_command(self, member: Member) -> None:
+        command = self.commands.current
+        assert command is not None
+        member.send(
+            type="command", command=command.number, argv=command.argv, restarts=command.restarts, first=command.attempt
+        )
+
+    def stop(self, reason: str, code: int) -> None:
+        """End the command on request, whatever it is doing, and only the command where the gang stays."""
         if self.verdict is None:
             cause = Cause(self._number(), "cancelled", utc(), reason, exit=code)
             self._end_early(cause, Verdict("cancelled", reason, code))
+
+    def cancel(self, reason: str, code: int) -> None:
+        """End the run on request, whatever it is doing."""
+        if self.verdict is None or not self.verdict.whole:
+            cause = Cause(self._number(), "cancelled", utc(), reason, exit=code)
+            self._end_early(cause, Verdict("cancelled", reason, code, whole=True))
 
     def tick(self) -> None:
         """Let time pass: leases, deadlines, starts. Call it at least every tenth of a second."""
@@ -229,7 +257,7 @@ class Coordinator:
         if deadline is not None and self.verdict is None and time.time() > self.started + deadline:
             reason = f"the deadline of {deadline:g} s has passed"
             cause = Cause(self._number(), "deadline", utc(), reason, exit=EXIT_DEADLINE)
-            self._end_early(cause, Verdict("failed", reason, EXIT_DEADLINE))
+            self._end_early(cause, Verdict("failed", reason, EXIT_DEADLINE, whole=True))
         if self.state == "running":
             hang = self.stall.tick(self.roll.members)
             if hang is not None:
@@ -253,23 +281,25 @@ class Coordinator:
         return all(member.idle for member in self.roll.members.values())
 
     def _try_start(self, now: float) -> None:
-        if self.last_attempt >= 0 and self.attempt is None and not self._was_blamed(self.last_attempt):
+        command = self.commands.current
+        if self.attempt is None and command and self._was_lost_in(command.attempt):
             self._blame_lost_coordinator()
-        elif self.roll.complete:
+        elif self.roll.complete and command:
             self._start()
+        elif self.roll.complete:
+            self._gather_until = now + self.gang.start_timeout  # idle, for as long as it likes
         elif now > self._gather_until:
             self._give_up_gathering()
 
-    def _was_blamed(self, attempt: int) -> bool:
-        return any(cause.attempt == attempt for cause in self.causes)
+    def _was_lost_in(self, first: int) -> bool:
+        """Whether attempts from ``first`` on were made, and nobody was blamed for the end of the last one."""
+        return self.last_attempt >= first and all(cause.attempt != self.last_attempt for cause in self.causes)
 
     def _blame_lost_coordinator(self) -> None:
         """This coordinator replaces one that died during an attempt: that attempt counts."""
         why = f"node 0: the coordinator {self._how_lost}"
         self.causes.append(Cause(self.last_attempt, "node_lost", utc(), why, node=0, exit=EXIT_UNNAMED))
-        self._spend_or_finish(self.causes[-1])
-        if self.verdict is not None:
-            self._finish(self.verdict)
+        self._restart_or_conclude(self.causes[-1])
 
     def _give_up_gathering(self) -> None:
         awaited = self.roll.who_is_awaited()
@@ -280,7 +310,7 @@ class Coordinator:
             self.last_attempt + 1, "start_timeout", utc(), reason,
             node=missing[0] if missing else None, exit=EXIT_NEVER_COMPLETE,
         )  # fmt: skip
-        self._end_early(cause, Verdict("failed", reason, EXIT_NEVER_COMPLETE))
+        self._end_early(cause, Verdict("failed", reason, EXIT_NEVER_COMPLETE, whole=True))
 
     def _start(self) -> None:
         try:
@@ -293,6 +323,7 @@ class Coordinator:
         self.roll.lift_fences()
         self.last_attempt += 1
         self.attempt = Attempt(self.last_attempt, self.gang.world_size, port)
+        self.commands.count(self.last_attempt)
         self.stall.begin(self.attempt)
         self.state, self._others_told = "running", False
         for member in self.roll.members.values():
@@ -348,37 +379,57 @@ class Coordinator:
                 member.close()
                 self.roll.lose(member, silent=True)
         if self.verdict is not None:
-            self._finish(self.verdict)
+            self._conclude(self.verdict)
             return
         assert self.attempt is not None
         cause = self.attempt.cause or self.attempt.blame(self.attempt.broken_at)
+        self._blame(cause)
+        self._restart_or_conclude(cause)
+
+    def _blame(self, cause: Cause) -> None:
         self.causes = [*self.causes[-MAX_CAUSES + 1 :], cause]
-        self._spend_or_finish(cause)
-        if self.verdict is not None:
-            self._finish(self.verdict)
+
+    def _restart_or_conclude(self, cause: Cause) -> None:
+        allowed = self.commands.allowed
+        if self.used < allowed:
+            self.used += 1
+            self._gather()
             return
+        budget = f" (restarts: {self.used} of {allowed} used)" if allowed else ""
+        self._conclude(Verdict("failed", cause.message + budget, cause.exit or EXIT_UNNAMED))
+
+    def _gather(self) -> None:
         self.state = "gathering"
         self._gather_until = self._clock() + self.gang.start_timeout
         self._moved()
         self._try_start(self._clock())
 
-    def _spend_or_finish(self, cause: Cause) -> None:
-        if self.used < self.gang.restarts:
-            self.used += 1
-            return
-        code = cause.exit or EXIT_UNNAMED
-        budget = f" (restarts: {self.used} of {self.gang.restarts} used)" if self.gang.restarts else ""
-        self.verdict = Verdict("failed", cause.message + budget, code)
+    def _succeed(self) -> None:
+        """A run's agents see to what its ranks left when they are told the verdict, those of a gang that stays now."""
+        self.verdict = Verdict("succeeded", "", 0)
+        if self.gang.stays:
+            self._stop("")
+        else:
+            self._conclude(self.verdict)
 
     def _end_early(self, cause: Cause, verdict: Verdict) -> None:
-        """A verdict that is not the ranks' own: stop what runs, then finish."""
-        self.causes.append(cause)
+        """A verdict that is not the ranks' own: stop what runs, then conclude."""
+        self._blame(cause)
         self.verdict = verdict
         if self.state == "running":
             self._stop(verdict.reason)
             self._moved()
         elif self.state == "gathering":
+            self._conclude(verdict)
+
+    def _conclude(self, verdict: Verdict) -> None:
+        """The command is over: with it the run, unless the gang stays."""
+        self.commands.end(verdict.phase, verdict.reason, verdict.code)
+        if verdict.whole or not self.gang.stays:
             self._finish(verdict)
+        else:
+            self.verdict = None
+            self._gather()
 
     def _finish(self, verdict: Verdict) -> None:
         """Tell the others first; node 0's own agent ends last (``listen.py``)."""

@@ -16,6 +16,8 @@ class Gang:
     beyond it: lists of modules to import before ranks are forked, and their compiled code. ``addresses`` are the
     nodes' own addresses where the engine knows them beforehand. An agent sends a heartbeat every ``heartbeat``
     seconds; one that is silent for ``lease`` is lost.
+    A gang that ``stays`` is idle until it is given a command, and again after it; ``argv`` is then only what its
+    zygotes are made ready for. ``first_attempt`` is that of the command that ``argv`` is.
     """
 
     run: str
@@ -32,7 +34,9 @@ class Gang:
     port: int = 0
     addresses: Tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    stays: bool = False
     restarts: int = 0
+    first_attempt: int = 0
     start_timeout: float = 600.0
     hang_timeout: float = 900.0
     grace: float = 30.0

@@ -18,18 +18,23 @@ def phase(c: Coordinator) -> str:
     if c.state == "running" and c.attempt is not None:
         if c.attempt.all_started:
             return "running"
-        return "restarting" if c.attempt.number else "starting"
+        return "restarting" if c.used else "starting"
     if c.state == "stopping" and c.verdict is None:
-        return "restarting" if c.used < c.gang.restarts else "running"
+        return "restarting" if c.used < c.commands.allowed else "running"
     if c.state == "stopping":
         return "running"
-    return "restarting" if c.last_attempt >= 0 else "pending"
+    command = c.commands.current
+    if command is None:
+        return "idle" if c.roll.complete else "pending"
+    return "restarting" if c.last_attempt >= command.attempt else "pending"
 
 
 def reason(c: Coordinator) -> str:
     """Why it is not running, in one line."""
     if c.verdict is not None:
         return c.verdict.reason
+    if phase(c) == "idle":
+        return c.commands.told()
     if c.state == "gathering":
         return c.roll.who_is_awaited()
     if c.state == "stopping":
@@ -48,7 +53,7 @@ def status(c: Coordinator) -> Status:
         phase=phase(c),
         reason=reason(c),
         attempt=max(c.last_attempt, 0),
-        restarts={"used": c.used, "allowed": c.gang.restarts},
+        restarts={"used": c.used, "allowed": c.commands.allowed},
         world_size=c.gang.world_size,
         nodes=[_node_status(c, node) for node in range(c.gang.nodes)],
         causes=list(c.causes),
@@ -56,6 +61,8 @@ def status(c: Coordinator) -> Status:
         ended=c.ended,
         exit_code=c.verdict.code if over and c.verdict else None,
         notes=list(c.notes),
+        stays=c.gang.stays,
+        commands=list(c.commands.records),
     )
 
 

@@ -13,7 +13,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -205,6 +205,16 @@ def lock_holder(path: Path) -> int | None:
         return None
     kind, _, _, _, pid = struct.unpack(_FLOCK, answer)
     return None if kind == fcntl.F_UNLCK else pid
+
+
+def until(true: Callable[[], bool], timeout: float) -> bool:
+    """Wait until something is true, at most ``timeout`` seconds. The kernel tells nobody that a lock was let go."""
+    give_up = time.monotonic() + timeout
+    while not true():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 @contextmanager

@@ -1,0 +1,35 @@
+"""``allranks up``: start a gang that is idle until it is given a command."""
+
+from __future__ import annotations
+
+import click
+
+from allranks import engines
+from allranks.cli.spec_options import SpecCommand, job_of, spec_options
+from allranks.errors import EngineError
+
+
+@click.command(cls=SpecCommand)
+@spec_options
+def command(engine: str, **options: object) -> int:
+    """Start an idle gang, for `exec` and `shell`, and return once it is complete.
+
+    Everything is as `run` has it, but no rank is started. What the file's `run` (or a command after --) needs is
+    imported at once, so that the first `exec` of it starts in milliseconds. It stays until: allranks cancel NAME
+    """
+    from allranks.cli.follow import until_idle
+    from allranks.engines.engine import CanUp
+
+    chosen = engines.get(engine)
+    reason = chosen.available()
+    if reason:
+        raise EngineError(f"engine {engine} cannot be used here: {reason}")
+    if not isinstance(chosen, CanUp):
+        raise EngineError(f"engine {engine} cannot keep a gang idle")
+    if options["spec"] is None and not options["command"] and options["nodes"] is not None:
+        options = {**options, "command": ("python",), "name": options["name"] or "gang"}
+    job, folder = job_of(options)
+    plan = chosen.plan(job, folder)
+    for note in plan.notes:
+        click.echo(f"allranks: note: {note}", err=True)
+    return until_idle(chosen.up(plan))
