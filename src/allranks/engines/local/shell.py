@@ -199,7 +199,7 @@ def _wakes() -> Iterator[int]:
 def _raw_input() -> Iterator[None]:
     """Every key goes to the shell, Ctrl-C too; our terminal is put back as it was."""
     before = termios.tcgetattr(0)
-    tty.setraw(0)
+    tty.setraw(0, termios.TCSADRAIN)  # what was typed already is kept
     try:
         yield
     finally:
