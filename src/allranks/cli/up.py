@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
 import click
 
 from allranks import engines
-from allranks.cli.spec_options import SpecCommand, job_of, spec_options
+from allranks.cli.spec_options import DEFAULT_SPEC, SpecCommand, job_of, spec_options
 from allranks.errors import EngineError
 
 
@@ -26,10 +30,18 @@ def command(engine: str, **options: object) -> int:
         raise EngineError(f"engine {engine} cannot be used here: {reason}")
     if not isinstance(chosen, CanUp):
         raise EngineError(f"engine {engine} cannot keep a gang idle")
-    if options["spec"] is None and not options["command"] and options["nodes"] is not None:
-        options = {**options, "command": ("python",), "name": options["name"] or "gang"}
-    job, folder = job_of(options)
+    job, folder = job_of(options if _says_what_runs(options) else {**options, **_any_python(options)})
     plan = chosen.plan(job, folder)
     for note in plan.notes:
         click.echo(f"allranks: note: {note}", err=True)
     return until_idle(chosen.up(plan))
+
+
+def _says_what_runs(options: Mapping[str, object]) -> bool:
+    return bool(options["spec"] or options["command"]) or Path(DEFAULT_SPEC).is_file()
+
+
+def _any_python(options: Mapping[str, object]) -> dict[str, object]:
+    """What the gang will run is not known yet: most likely a python program."""
+    python = next((name for name in ("python", "python3") if shutil.which(name)), "true")
+    return {"command": (python,), "name": options["name"] or "gang"}

@@ -15,43 +15,43 @@ from allranks.node import wire
 from allranks.node.gang import Gang, load, read_secret
 
 if TYPE_CHECKING:
-    from allranks.node.coordinator import Coordinator
+    from allranks.node.course import Course
 
 ANSWER_WAIT = 10.0
 MOST_BYTES = 48 * 1024
 UNANSWERED = 69
 
 
-def answer(coordinator: Coordinator, request: Mapping[str, Any]) -> Dict[str, Any]:
+def answer(course: Course, request: Mapping[str, Any]) -> Dict[str, Any]:
     """The coordinator's side: do it, or say ``refused`` with the reason."""
     handle = {"exec": _exec, "stop": _stop}.get(str(request.get("what")))
     try:
         if handle is None:
             raise ValueError("no such request")
-        return handle(coordinator, request)
+        return handle(course, request)
     except (KeyError, TypeError, ValueError) as error:
         return {"refused": f"cannot do {request.get('what')!r:.40}: {type(error).__name__}: {error}"}
 
 
-def _exec(coordinator: Coordinator, request: Mapping[str, Any]) -> Dict[str, Any]:
+def _exec(course: Course, request: Mapping[str, Any]) -> Dict[str, Any]:
     argv, restarts = [str(word) for word in request["argv"]], int(request["restarts"])
     if not argv or not argv[0] or restarts < 0:
         raise ValueError("no command, or a negative number of restarts")
-    running = coordinator.commands.current
-    if not coordinator.gang.stays:
+    running = course.commands.current
+    if not course.gang.stays:
         return {"refused": "this gang ends with its own command"}
-    if coordinator.verdict is not None and coordinator.verdict.whole:
+    if course.verdict is not None and course.verdict.whole:
         return {"refused": "the gang is about to end"}
     if running is not None:
         return {"refused": f"it runs another command: {running.line}", "command": running.number}
-    return {"command": coordinator.give(argv, restarts)}
+    return {"command": course.give(argv, restarts)}
 
 
-def _stop(coordinator: Coordinator, request: Mapping[str, Any]) -> Dict[str, Any]:
-    running = coordinator.commands.current
+def _stop(course: Course, request: Mapping[str, Any]) -> Dict[str, Any]:
+    running = course.commands.current
     if running is None or running.number != request["command"]:
         return {"refused": "that command is over"}
-    coordinator.stop(str(request["reason"])[:300], int(request["code"]))
+    course.stop(str(request["reason"])[:300], int(request["code"]))
     return {"command": running.number}
 
 

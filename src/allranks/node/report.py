@@ -1,4 +1,4 @@
-"""The coordinator's state as everyone is told it: phase, reason, nodes, ranks."""
+"""The gang's state as everyone is told it: phase, reason, nodes, ranks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from allranks.node.cause import utc
 from allranks.node.status import NodeStatus, RankStatus, Status
 
 if TYPE_CHECKING:
-    from allranks.node.coordinator import Coordinator
+    from allranks.node.course import Course
 
 
-def phase(c: Coordinator) -> str:
+def phase(c: Course) -> str:
     """One of status.PHASES."""
     if c.state == "finishing" and c.verdict is not None:
         return c.verdict.phase
@@ -29,7 +29,7 @@ def phase(c: Coordinator) -> str:
     return "restarting" if c.last_attempt >= command.attempt else "pending"
 
 
-def reason(c: Coordinator) -> str:
+def reason(c: Course) -> str:
     """Why it is not running, in one line."""
     if c.verdict is not None:
         return c.verdict.reason
@@ -44,7 +44,7 @@ def reason(c: Coordinator) -> str:
     return ""
 
 
-def status(c: Coordinator) -> Status:
+def status(c: Course) -> Status:
     """All of it; the lists are copies."""
     over = c.state == "finishing" and c.verdict is not None
     return Status(
@@ -66,7 +66,7 @@ def status(c: Coordinator) -> Status:
     )
 
 
-def _node_status(c: Coordinator, node: int) -> NodeStatus:
+def _node_status(c: Course, node: int) -> NodeStatus:
     member = c.roll.members.get(node)
     ranks = [_rank_status(c, node, local) for local in range(c.gang.ranks_on_node)]
     known = c.gang.addresses[node] if node < len(c.gang.addresses) else ""
@@ -79,7 +79,7 @@ def _node_status(c: Coordinator, node: int) -> NodeStatus:
     return NodeStatus(node, member.host or name, known or member.address, phase, member.waiting_for, ranks)
 
 
-def _rank_status(c: Coordinator, node: int, local_rank: int) -> RankStatus:
+def _rank_status(c: Course, node: int, local_rank: int) -> RankStatus:
     rank = node * c.gang.ranks_on_node + local_rank
     found = RankStatus(rank, local_rank)
     if c.attempt is None:

@@ -103,13 +103,15 @@ class Status:
     def of_command(self, number: int) -> Status:
         """The same as if this command were all the run there is: its phase, its times, its causes."""
         command = next(command for command in self.commands if command.number == number)
-        last = command.last_attempt if command.is_over else self.attempt
-        return replace(
-            self, name=f"{self.name} ({command.line})", phase=command.phase if command.is_over else self.phase,
-            reason=command.reason if command.is_over else self.reason, attempt=max(command.attempt, last),
-            causes=[cause for cause in self.causes if command.attempt <= cause.attempt <= max(command.attempt, last)],
-            started=command.started, ended=command.ended, exit_code=command.exit_code,
+        first, last = command.attempt, command.last_attempt if command.is_over else self.attempt
+        found = replace(
+            self, name=f"{self.name} ({command.line})", attempt=max(first, last), started=command.started,
+            causes=[cause for cause in self.causes if first <= cause.attempt <= max(first, last)],
         )  # fmt: skip
+        if command.is_over:
+            found.phase, found.reason = command.phase, command.reason
+            found.exit_code, found.ended = command.exit_code, command.ended
+        return found
 
     def to_json(self) -> Dict[str, Any]:
         nodes = [{**vars(node), "ranks": [dict(vars(rank)) for rank in node.ranks]} for node in self.nodes]
