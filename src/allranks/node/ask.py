@@ -34,9 +34,11 @@ def answer(course: Course, request: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _exec(course: Course, request: Mapping[str, Any]) -> Dict[str, Any]:
-    argv, restarts = [str(word) for word in request["argv"]], int(request["restarts"])
-    if not argv or not argv[0] or restarts < 0:
-        raise ValueError("no command, or a negative number of restarts")
+    argv, restarts = request["argv"], int(request["restarts"])
+    if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv) or not argv or not argv[0]:
+        raise ValueError("argv is no command")
+    if restarts < 0:
+        raise ValueError("restarts is negative")
     running = course.commands.current
     if not course.gang.stays:
         return {"refused": "this gang ends with its own command"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from allranks.node.cause import utc
@@ -62,7 +63,7 @@ def status(c: Course) -> Status:
         exit_code=c.verdict.code if over and c.verdict else None,
         notes=list(c.notes),
         stays=c.gang.stays,
-        commands=list(c.commands.records),
+        commands=[replace(command) for command in c.commands.records],
     )
 
 
