@@ -416,6 +416,8 @@ def test_a_replaced_coordinator_knows_the_command_and_that_it_was_lost_in_it() -
             agent.hello(after, attempt=0, command=-1 if restarted else 0)
         after.tick()
         assert [(cause.attempt, cause.kind) for cause in after.causes] == [(0, "node_lost")]
+        for agent in g.agents:
+            agent.says(after, "ready", ready=True, command=0)
         assert (after.phase, after.status.commands[0].phase) == ("idle", "failed")
         assert after.give(["false"], 0) == 1
         assert after.status.commands[1].attempt == 1
