@@ -216,11 +216,11 @@ class Init:
         processes.kill_descendants(os.getpid())
         status = read_record(self.gang.state) or Status(self.gang.run, self.gang.engine)
         if not status.is_over:
-            status.phase, status.ended = "failed", utc()
-            status.reason, status.exit_code = "its agents ended without a verdict; see logs/agent-*.log", EXIT_BROKE
+            status.ended = utc()
             if self._end_by is not None:
-                status.phase = "cancelled"
-                status.reason, status.exit_code = read_cancel(self.gang.state)
+                status.end("cancelled", *read_cancel(self.gang.state))
+            else:
+                status.end("failed", "its agents ended without a verdict; see logs/agent-*.log", EXIT_BROKE)
             write_record(self.gang.state, status)
 
 

@@ -100,9 +100,18 @@ class Status:
     def is_over(self) -> bool:
         return self.phase in ENDED
 
+    def end(self, phase: str, reason: str, code: int) -> None:
+        """Say how it ended, where it could not say so itself: the run, and the command that ran."""
+        self.phase, self.reason, self.exit_code = phase, reason, code
+        for command in self.commands:
+            if not command.is_over:
+                command.phase, command.reason, command.exit_code = phase, reason, code
+
     def of_command(self, number: int) -> Status:
         """The same as if this command were all the run there is: its phase, its times, its causes."""
-        command = next(command for command in self.commands if command.number == number)
+        command = next((command for command in self.commands if command.number == number), None)
+        if command is None:
+            return self
         first, last = command.attempt, command.last_attempt if command.is_over else self.attempt
         found = replace(
             self, name=f"{self.name} ({command.line})", attempt=max(first, last), started=command.started,

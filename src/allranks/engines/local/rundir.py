@@ -131,7 +131,7 @@ class RunDir:
 
 
 def _end(status: Status, reason: str) -> None:
-    status.phase, status.reason, status.exit_code = "failed", reason, _SUPERVISOR_GONE
+    status.end("failed", reason, _SUPERVISOR_GONE)
     for node in status.nodes:
         _end_node(node)
 

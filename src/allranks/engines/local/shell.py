@@ -38,13 +38,14 @@ def serve(run: RunDir, node: int) -> int:
     env = shell_environment(gang, node, run.status().attempt, gangs_own)
     env.update({name: os.environ[name] for name in FROM_THE_TERMINAL if name in os.environ})
     processes.become_subreaper()  # what the shell leaves behind comes to us, and goes with us
+    others = {process.pid for process in processes.descendants(os.getpid())}
     begin = _on_a_terminal if os.isatty(0) else _on_plain_streams
     try:
         code = begin([env.get("SHELL") or "/bin/sh"], env, gang.workdir, lambda: run.holder() == holder)
     except OSError as error:
         raise EngineError(f"no shell on node {node}: {error.strerror}: {error.filename}") from error
     finally:
-        processes.kill_descendants(os.getpid())
+        processes.kill_descendants(os.getpid(), keep=others)
     if run.holder() != holder:
         print(f"allranks: {run.name} has ended, and this shell with it", file=sys.stderr)
     return code
