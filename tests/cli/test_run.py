@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -129,17 +130,8 @@ def test_a_second_ctrl_c_does_not_wait_for_the_grace() -> None:
 
 @pytest.fixture
 def terminal() -> Iterator[Callable[..., Terminal]]:
-    terminals: list[Terminal] = []
-
-    def terminal(*argv: str) -> Terminal:
-        terminals.append(Terminal([*ENTRY, *argv]))
-        return terminals[-1]
-
-    yield terminal
-    for one in terminals:
-        if one.process.poll() is None:
-            one.process.kill()
-        one.process.wait()
+    with ExitStack() as terminals:
+        yield lambda *argv: terminals.enter_context(Terminal([*ENTRY, *argv]))
 
 
 Terminals = Callable[..., Terminal]

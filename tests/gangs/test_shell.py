@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,19 @@ from tests.gangs.test_interactive import IdleGang
 from tests.terminal import Terminal
 
 pytestmark = pytest.mark.gang
+Terminals = Callable[..., Terminal]
 TELL = "echo $ALLRANKS_RUN $ALLRANKS_NODE/$ALLRANKS_NODES $NODE_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR [$RANK$MASTER_PORT]"
 
 
 def is_alive(pid: int) -> bool:
     process = processes.read(pid)
     return process is not None and process.is_alive
+
+
+@pytest.fixture
+def terminal() -> Iterator[Callable[..., Terminal]]:
+    with ExitStack() as terminals:
+        yield lambda *argv, **size: terminals.enter_context(Terminal([*CLI, *argv], **size))
 
 
 @pytest.fixture
@@ -32,8 +40,8 @@ def g(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IdleGang]:
         yield gang
 
 
-def test_a_terminal_has_the_nodes_identity_and_the_shells_code(g: IdleGang) -> None:
-    shell = Terminal([*CLI, "shell", "g", "--node", "1"], rows=33, columns=77)
+def test_a_terminal_has_the_nodes_identity_and_the_shells_code(g: IdleGang, terminal: Terminals) -> None:
+    shell = terminal("shell", "g", "--node", "1", rows=33, columns=77)
     shell.type(f"{TELL}; pwd\r")
     shell.expect(r"\ng 1/2 1 2 127\.1\.0\.1 \[\]\r\n")
     shell.expect(f"\n{g.folder}\r\n")
@@ -61,8 +69,8 @@ def test_a_terminal_has_the_nodes_identity_and_the_shells_code(g: IdleGang) -> N
     # what it left is gone: no process may be left after a test
 
 
-def test_a_shell_ends_with_its_gang(g: IdleGang) -> None:
-    shell = Terminal([*CLI, "shell", "g"])
+def test_a_shell_ends_with_its_gang(g: IdleGang, terminal: Terminals) -> None:
+    shell = terminal("shell", "g")
     shell.type("echo $((6 * 7))\r")
     shell.expect("42\r\n")
     shell.type("trap '' HUP; sleep 100\r")
@@ -82,8 +90,8 @@ def test_without_a_terminal_a_shell_reads_commands_from_its_input(g: IdleGang) -
     assert (said.returncode, said.stderr) == (2, "allranks: --node 2: g has nodes 0 to 1\n")
 
 
-def test_a_killed_command_line_takes_its_shell_along(g: IdleGang) -> None:
-    shell = Terminal([*CLI, "shell", "g"])
+def test_a_killed_command_line_takes_its_shell_along(g: IdleGang, terminal: Terminals) -> None:
+    shell = terminal("shell", "g")
     shell.type("echo pid=$$.\r")
     shell.expect(r"pid=\d+\.")
     pid = int(shell.seen.rpartition("pid=")[2].partition(".")[0])
@@ -92,14 +100,14 @@ def test_a_killed_command_line_takes_its_shell_along(g: IdleGang) -> None:
     shell.end()
 
 
-def test_ctrl_c_in_exec_asks_whether_to_leave_or_to_stop_the_command(g: IdleGang) -> None:
+def test_ctrl_c_in_exec_asks_whether_to_leave_or_to_stop_the_command(g: IdleGang, terminal: Terminals) -> None:
     for answer, code, phase in (("l", 0, "running"), ("s", 130, "idle")):
         cli("cancel", "--command", "g")
-        terminal = Terminal([*CLI, "exec", "g", "--", "python", "show.py", "wait"])
-        terminal.expect("I am 3 wait")
-        terminal.type("\x03")
-        terminal.expect(r"\[l\]eave it running, or \[s\]top the command\?")
-        terminal.type(answer)
-        assert terminal.end() == code
+        shown = terminal("exec", "g", "--", "python", "show.py", "wait")
+        shown.expect("I am 3 wait")
+        shown.type("\x03")
+        shown.expect(r"\[l\]eave it running, or \[s\]top the command\?")
+        shown.type(answer)
+        assert shown.end() == code
         assert g.until(phase)["phase"] == phase
-    assert "stopping the command of g ..." in terminal.seen
+    assert "stopping the command of g ..." in shown.seen
