@@ -49,14 +49,14 @@ class Terminal:
         time.sleep(0.2)  # what is typed before a question reads single keys is thrown away with its line
         os.write(self.master, text.encode())
 
-    def expect(self, pattern: str, seconds: float = 15) -> None:
+    def expect(self, pattern: str, seconds: float = 40) -> None:
         give_up = time.monotonic() + seconds
         while not re.search(pattern, self.seen):
             assert time.monotonic() < give_up, f"no {pattern!r} in {self.seen!r}"
             self._read()
 
     def end(self) -> int:
-        give_up = time.monotonic() + 20
+        give_up = time.monotonic() + 40
         while self.process.poll() is None:
             assert time.monotonic() < give_up, f"it does not end: {self.seen!r}"
             self._read()

@@ -73,8 +73,8 @@ def test_a_shell_ends_with_its_gang(g: IdleGang, terminal: Terminals) -> None:
     shell = terminal("shell", "g")
     shell.type("echo $((6 * 7))\r")
     shell.expect("42\r\n")
-    shell.type("trap '' HUP; sleep 100\r")
-    time.sleep(0.3)
+    shell.type("trap '' HUP; echo deaf$?; sleep 100\r")
+    shell.expect("deaf0")
     assert cli("cancel", "g").returncode == 0
     assert shell.end() == 137
     assert "allranks: g has ended, and this shell with it" in shell.seen
