@@ -106,6 +106,21 @@ def allranks(nodes: int, ranks: int, *command: str, restarts: int = 0, name: str
     ]  # fmt: skip
 
 
+@contextmanager
+def up(nodes: int, ranks: int, *ready_for: str, name: str = "bench") -> Iterator[None]:
+    """Keep a gang up until the block ends."""
+    size = ["--name", name, "--nodes", str(nodes), "--ranks", str(ranks)]
+    subprocess.run([sys.executable, "-m", "allranks", "up", *size, *ready_for], check=True, capture_output=True)
+    try:
+        yield
+    finally:
+        subprocess.run([sys.executable, "-m", "allranks", "cancel", name], check=True, capture_output=True)
+
+
+def exec_on(*command: str, name: str = "bench") -> list[str]:
+    return [sys.executable, "-m", "allranks", "exec", name, "--", *command]
+
+
 def torchrun(ranks: int, *command: str) -> list[str]:
     return [*TORCHRUN, f"--nproc-per-node={ranks}", f"--master-port={free_port()}", *command]
 

@@ -74,6 +74,31 @@ def first_all_reduce(repeats: int, ranks: int) -> list[Row]:
     return [row]
 
 
+def exec_to_first_line(repeats: int, nodes: int = 2, ranks: int = 2) -> list[Row]:
+    """From ``exec`` on an idle gang to the first line after ``import torch``, made ready by ``up`` or not."""
+    row = Row("exec on an idle gang, 2 x 2, to a line after import torch")
+    program = str(PROGRAMS / "first_line.py")
+    for _ in range(repeats):
+        for way, ready in (
+            ("first exec, script unknown to up", ()),
+            ("first exec, script known to up", ("--", "python", program)),
+        ):
+            with launchers.up(nodes, ranks, *ready):
+                row.add(way, _exec(program))
+                if not ready:
+                    row.add("second exec", _exec(program))
+    return [row]
+
+
+def _exec(program: str) -> float:
+    with running(launchers.exec_on("python", program)) as run:
+        return _first_of(run) - run.started
+
+
+def _first_of(run: Program) -> float:
+    return min(float(match[1]) for _, match in run.line(r"FIRST (\S+)", 0.0, 1))
+
+
 def _last_of(run: Program, ranks: int, after: float = 0.0) -> float:
     return max(float(match[1]) for _, match in run.line(r"FIRST (\S+)", after, ranks))
 
@@ -247,7 +272,7 @@ def write_page(rows: list[Row], command: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few repetitions: does it all work?")
-    parser.add_argument("--only", action="append", help="one part of: help, all-reduce, kill, deepspeed, rest")
+    parser.add_argument("--only", action="append", help="one part of: help, all-reduce, kill, deepspeed, exec, rest")
     parser.add_argument("--ranks", type=int, default=16, help="ranks of the first all-reduce")
     parser.add_argument("--kills", type=int, help="how often a rank is killed (100; 8 with --quick)")
     parser.add_argument("--nodes", type=int, default=2, help="nodes of the gang whose ranks are killed")
@@ -263,6 +288,7 @@ def main() -> int:
             args.kills or (8 if args.quick else 100), args.others or few, args.nodes, per_node
         ),
         "deepspeed": lambda: deepspeed_first_step(args.others or few, 4 if args.nodes > 1 else args.ranks),
+        "exec": lambda: exec_to_first_line(few),
         "rest": at_rest,
     }
     rows: list[Row] = []

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from allranks.engines.local import rundir
 from allranks.engines.local.control import ENGINE
 from tests.cli.conftest import ENTRY, Allranks, job
+from tests.terminal import Terminal
 
 pytestmark = pytest.mark.gang
 
@@ -128,66 +128,10 @@ def test_a_second_ctrl_c_does_not_wait_for_the_grace() -> None:
 # On a terminal
 
 
-class Terminal:
-    """A command line on a terminal of its own."""
-
-    def __init__(self, *argv: str) -> None:
-        self._master, slave = pty.openpty()
-        env = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-        self.process = subprocess.Popen(
-            [*ENTRY, *argv], stdin=slave, stdout=slave, stderr=slave, env=env, start_new_session=True,
-            preexec_fn=_take_terminal,
-        )  # fmt: skip
-        os.close(slave)
-        self.seen = ""
-
-    def type(self, text: str) -> None:
-        time.sleep(0.2)  # what is typed before a question reads single keys is thrown away with its line
-        os.write(self._master, text.encode())
-
-    def expect(self, pattern: str, seconds: float = 15) -> None:
-        give_up = time.monotonic() + seconds
-        while not re.search(pattern, self.seen):
-            assert time.monotonic() < give_up, f"no {pattern!r} in {self.seen!r}"
-            self._read()
-
-    def end(self) -> int:
-        give_up = time.monotonic() + 20
-        while self.process.poll() is None:
-            assert time.monotonic() < give_up, f"it does not end: {self.seen!r}"
-            self._read()
-        self._read()
-        os.close(self._master)
-        return self.process.returncode
-
-    def _read(self) -> None:
-        if select.select([self._master], [], [], 0.1)[0]:
-            try:
-                self.seen += os.read(self._master, 65536).decode(errors="replace")
-            except OSError:
-                pass  # nobody has the other end any more
-
-
-def _take_terminal() -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
 @pytest.fixture
 def terminal() -> Iterator[Callable[..., Terminal]]:
-    terminals: list[Terminal] = []
-
-    def terminal(*argv: str) -> Terminal:
-        terminals.append(Terminal(*argv))
-        return terminals[-1]
-
-    yield terminal
-    for one in terminals:
-        if one.process.poll() is None:
-            one.process.kill()
-        one.process.wait()
+    with ExitStack() as terminals:
+        yield lambda *argv: terminals.enter_context(Terminal([*ENTRY, *argv]))
 
 
 Terminals = Callable[..., Terminal]

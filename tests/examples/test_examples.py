@@ -6,12 +6,13 @@ import math
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.examples.commands import Example, copy_of, wait_for
+from tests.examples.commands import Example, allranks, copy_of, finish, wait_for
 
 pytestmark = [pytest.mark.gang, pytest.mark.torch]
 
@@ -71,11 +72,33 @@ def test_restart_goes_on_from_its_checkpoint_when_a_rank_is_killed(restart: Exam
     assert re.search(r"resumed after step \d+", restart.logs("--attempt", "1"))
 
 
+def test_interactive_tries_one_rate_after_another_on_the_same_gang(tmp_path: Path) -> None:
+    example = copy_of("interactive", tmp_path)
+    try:
+        finish([*allranks(), "up", "job.yaml"], example.folder)
+        pids = set()
+        for rate, code in (("0.1", 0), ("3", 3), ("0.5", 0)):
+            done = subprocess.run(
+                [*allranks(), "exec", "interactive", "--", "python", "fit.py", "--rate", rate],
+                cwd=example.folder, capture_output=True, text=True, timeout=120, check=False,
+            )  # fmt: skip
+            assert done.returncode == code, done.stderr
+            assert f"rank 0 | rate {rate}: loss " in done.stdout
+            pids |= set(example.pids().values())
+        assert len(pids) == 12
+        status = example.status()
+        assert (status["phase"], [c["exit_code"] for c in status["commands"]]) == ("idle", [0, 3, 0])
+        assert status["notes"] == [], "all were forked"
+    finally:
+        example.cancel()
+
+
 @pytest.mark.parametrize(
     ("name", "command", "last"),
     [
         ("digits", ["train.py", "--epochs", "3"], "model written to out/digits/model.pt"),
         ("pi", ["pi.py"], "written to out/pi-"),
+        ("interactive", ["fit.py"], "rate 0.1: loss "),
         ("restart", ["train.py", "--steps", "10", "--pause", "0"], "step 10/10"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from allranks.node.ask import answer
 from allranks.node.coordinator import Coordinator
 from allranks.node.rollcall import Refused
 from tests.node.gangs import Clock, FakeAgent, FakeGang, make_gang
@@ -353,3 +354,85 @@ def test_a_report_of_a_rank_of_another_node_is_a_protocol_error() -> None:
     death = {"rank": 0, "node": 0, "kind": "exit", "message": "", "exit": 1, "tail": []}
     with pytest.raises(ValueError, match="node 1 has no rank 0"):
         g.agents[1].says(g.coordinator, "exit", attempt=0, death=death)
+
+
+# A gang that stays
+
+
+def staying() -> FakeGang:
+    g = FakeGang(stays=True, restarts=3)
+    g.gather()
+    return g
+
+
+def ready(g: FakeGang, command: int) -> None:
+    for agent in g.agents:
+        agent.says(g.coordinator, "ready", ready=True, command=command)
+    g.coordinator.tick()
+
+
+def test_a_gang_that_stays_is_idle_for_as_long_as_it_likes_and_then_runs_what_it_is_given() -> None:
+    g = staying()
+    for _ in range(100):
+        g.clock.now += 1
+        for agent in g.agents:
+            agent.says(g.coordinator, "beat", sent=1)
+        g.coordinator.tick()
+    assert (g.coordinator.phase, g.coordinator.reason) == ("idle", "nothing ran yet")
+    assert answer(g.coordinator, {"what": "exec", "argv": ["true"], "restarts": 0}) == {"command": 0}
+    told = g.agents[1].last("command")
+    assert told == {"type": "command", "command": 0, "argv": ["true"], "restarts": 0, "first": 0}
+    ready(g, command=-1)
+    assert not g.agents[0].last("start"), "they are ready for what was before"
+    ready(g, command=0)
+    assert g.agents[0].last("start")
+
+
+def test_a_command_that_succeeds_leaves_the_gang_idle_once_its_ranks_are_swept() -> None:
+    g = staying()
+    g.coordinator.give(["true"], 0)
+    ready(g, command=0)
+    g.run()
+    for rank in range(4):
+        g.dies(rank, kind="exit", message="exited with code 0", exit=0, signal=None)
+    assert all(agent.last("stop") for agent in g.agents)
+    assert g.coordinator.phase == "running"
+    g.idle()
+    assert (g.coordinator.phase, g.coordinator.reason) == ("idle", "true succeeded")
+    assert g.coordinator.status.exit_code is None
+    g.coordinator.cancel("enough", 143)
+    status = g.coordinator.status
+    assert (status.phase, status.reason, status.causes) == ("cancelled", "enough", [])
+
+
+def test_a_replaced_coordinator_knows_the_command_and_that_it_was_lost_in_it() -> None:
+    g = staying()
+    g.coordinator.give(["true"], 0)
+    ready(g, command=0)
+    g.run()
+    for restarted in (False, True):
+        after = Coordinator(g.gang, lambda: 1, clock=g.clock, earlier=g.coordinator.status)
+        for agent in g.agents:
+            agent.hello(after, attempt=0, command=-1 if restarted else 0)
+        after.tick()
+        assert [(cause.attempt, cause.kind) for cause in after.causes] == [(0, "node_lost")]
+        for agent in g.agents:
+            agent.says(after, "ready", ready=True, command=0)
+        assert (after.phase, after.status.commands[0].phase) == ("idle", "failed")
+        assert after.give(["false"], 0) == 1
+        assert after.status.commands[1].attempt == 1
+        for agent in g.agents:
+            agent.says(after, "ready", ready=True, command=1)
+        after.tick()
+        assert after.last_attempt == 1
+
+
+def test_a_gang_that_stays_still_gives_up_on_a_node_that_never_comes_back() -> None:
+    g = staying()
+    g.agents[1].says(g.coordinator, "bye", why="SIGTERM")
+    for _ in range(70):
+        g.clock.now += 1
+        g.agents[0].says(g.coordinator, "beat", sent=1)
+        g.coordinator.tick()
+    status = g.coordinator.status
+    assert (status.phase, status.exit_code, status.causes[0].kind) == ("failed", 75, "start_timeout")

@@ -50,3 +50,9 @@ def test_gpus_are_left_alone_where_nodes_are_hosts_or_gpus_too_few(changes: dict
 
 def test_an_empty_list_hides_all_gpus() -> None:
     assert visible_devices("") == []
+
+
+def test_restarts_are_counted_from_the_commands_first_attempt() -> None:
+    env = rank_environment(make_gang(first_attempt=3, restarts=2), rank=0, attempt=4, address="a", port=1)
+    assert (env["TORCHELASTIC_RESTART_COUNT"], env["TORCHELASTIC_MAX_RESTARTS"]) == ("1", "2")
+    assert env["ALLRANKS_ATTEMPT"] == "4"

@@ -389,7 +389,8 @@ def test_ranks_of_another_python_are_what_that_python_makes_of_the_script(versio
         tmp_path,
         """
 import multiprocessing, sys
-print(sys.version, sys.path, sys.argv, sys.executable, sorted(globals()), sys._getframe().f_back)
+print(sys.version, sys.path, sys.argv, getattr(sys, "orig_argv", 0), sys.executable, sorted(globals()))
+print(sys._getframe().f_back)
 class C: pass
 if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(1) as pool: print(pool.apply(C).__class__ is C)
@@ -398,8 +399,9 @@ if __name__ == "__main__":
     )
     argv = [python, "train.py", "a"]
     plain = subprocess.run(argv, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    with Zygote(argv, tmp_path, preload=["json", "multiprocessing.pool"], python=python, env=env) as zygote:
+    other = [python, "train.py", "other", "arguments"]  # the script's own may differ
+    with Zygote(other, tmp_path, preload=["json", "multiprocessing.pool"], python=python, env=env) as zygote:
         zygote.wait("ready")
-        output, status, spawned = zygote.run(learn=None)
+        output, status, spawned = zygote.run(argv=argv, learn=None)
     assert (spawned["how"], status) == ("fork", 256)
     assert re.sub("0x[0-9a-f]+", "", output) == re.sub("0x[0-9a-f]+", "", plain.stdout.decode())

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +16,7 @@ from allranks.cli import words
 from allranks.cli.lines import batches
 from allranks.cli.news import News
 from allranks.cli.screen import Screen, screen
-from allranks.engines.engine import CanLog, Engine, LogFilter, Run
+from allranks.engines.engine import CanLog, Engine, Run
 from allranks.errors import EngineError
 
 if TYPE_CHECKING:
@@ -23,54 +24,100 @@ if TYPE_CHECKING:
 
     from allranks.node.status import Status
 
-QUESTION = "\n[d]etach and let it go on, or [c]ancel? "
+
+@dataclass(frozen=True)
+class Manners:
+    """How Ctrl-C asks, what is said when it is let go, and whether a terminal that is closed ends it."""
+
+    question: str = "\n[d]etach and let it go on, or [c]ancel? "
+    let_go: str = "d"
+    end: str = "c"
+    goes_on: str = "{0} goes on; see: allranks logs -f {0}, allranks cancel {0}"
+    ending: str = "ending {0} ..."
+    ends_with_terminal: bool = True
+
+
+OF_A_RUN = Manners()
+OF_A_COMMAND = Manners(
+    question="\n[l]eave it running, or [s]top the command? ",
+    let_go="l",
+    end="s",
+    goes_on="it runs on; see: allranks logs -f {0}, allranks cancel --command {0}",
+    ending="stopping the command of {0} ...",
+    ends_with_terminal=False,
+)
 REASONS = {signal.SIGINT: "cancelled by Ctrl-C", signal.SIGTERM: "the command line got SIGTERM"}
 CODES = {signal.SIGINT: 130}
 LAST_WAIT = 20.0
 """Seconds for a run's supervisor to be gone once the run is over."""
+POLL = 0.05
 
 
-def follow(engine: Engine, run: Run) -> int:
+def follow(engine: Engine, run: Run, manners: Manners = OF_A_RUN) -> int:
     """Show a run until it is over or let go of; return the exit code for it."""
     if not isinstance(engine, CanLog):
         raise EngineError(f"engine {engine.name} keeps no logs to follow; see: allranks status {run.name}")
-    status = engine.status(run.name)
     with _signals() as received:
-        shown = screen(status.world_size)
+        shown = screen(run.status().world_size)
         try:
-            ended = _Following(engine, run, shown, received).to_the_end(engine)
+            ended = _Following(run, shown, received, manners).to_the_end(engine)
         finally:
             shown.close()
         if ended is None:
-            return _let_go(run)
+            run.detach()
+            _say(manners.goes_on.format(run.name))
+            return 0
         run.wait(LAST_WAIT)
     for line in words.ending(ended):
-        click.echo(line if line.startswith("  |") else f"allranks: {line}", err=True)
+        _say(line)
     return 70 if ended.exit_code is None else ended.exit_code
 
 
-def _let_go(run: Run) -> int:
-    run.detach()
-    click.echo(f"allranks: {run.name} goes on; see: allranks logs -f {run.name}, allranks cancel {run.name}", err=True)
+def until_idle(run: Run) -> int:
+    """Wait until a gang that is up is complete, saying what is awaited; return 0, or the code of one that failed."""
+    news = News()
+    with _signals() as received:
+        while (status := run.status()).phase != "idle" and not status.is_over:
+            for line in news.of(status, time.monotonic()):
+                _say(line)
+            if received:
+                run.cancel(reason=_reason(received[0]), code=CODES.get(received[0], 143))
+                received.clear()
+            time.sleep(POLL)
+    if status.is_over:
+        for line in words.ending(status):
+            _say(line)
+        return status.exit_code or 70
+    size = f"{words.counted(status.world_size, 'rank')} on {words.counted(len(status.nodes), 'node')}"
+    _say(f"{size} idle; next: allranks exec {run.name} -- python SCRIPT, and in the end: allranks cancel {run.name}")
+    click.echo(run.name)
     return 0
 
 
+def _say(line: str) -> None:
+    click.echo(line if line.startswith("  |") else f"allranks: {line}", err=True)
+
+
+def _reason(number: signal.Signals) -> str:
+    return REASONS.get(number, f"the command line got {number.name}")
+
+
 class _Following:
-    def __init__(self, engine: Engine, run: Run, shown: Screen, received: list[signal.Signals]) -> None:
-        self._engine, self._run, self._screen, self._received = engine, run, shown, received
+    def __init__(self, run: Run, shown: Screen, received: list[signal.Signals], manners: Manners) -> None:
+        self._run, self._screen, self._received, self._manners = run, shown, received, manners
         self._cancel: _Cancel | None = None
 
     def to_the_end(self, logs: CanLog) -> Status | None:
         """Return how the run ended, or None when it is to go on without us."""
         news = News()
-        for lines in batches(logs.logs(self._run.name, LogFilter(since=0), follow=True)):
-            status = self._engine.status(self._run.name)
+        for lines in batches(logs.logs(self._run.name, self._run.lines, follow=True)):
+            status = self._run.status()
             self._screen.show(lines, news.of(status, time.monotonic()), status)
             if self._received and not self._go_on(self._received.pop(0)):
                 return None
             if self._cancel:
                 self._cancel.check()
-        return self._engine.status(self._run.name)
+        return self._run.status()
 
     def _go_on(self, number: signal.Signals) -> bool:
         """Answer a signal; False lets go of the run."""
@@ -80,17 +127,19 @@ class _Following:
             return True
         if number == signal.SIGINT and self._wants_to_detach():
             return False
-        self._cancel = _Cancel(self._engine, self._run.name, number)
-        self._screen.show([], [f"ending {self._run.name} ..."], self._engine.status(self._run.name))
+        if number == signal.SIGHUP and not self._manners.ends_with_terminal:
+            return False
+        self._cancel = _Cancel(self._run, number)
+        self._screen.show([], [self._manners.ending.format(self._run.name)], self._run.status())
         return True
 
     def _wants_to_detach(self) -> bool:
         try:
             with _interruptible():
                 while True:
-                    answer = self._screen.ask(QUESTION).lower()
-                    if answer in ("d", "c"):
-                        return answer == "d"
+                    answer = self._screen.ask(self._manners.question).lower()
+                    if answer in (self._manners.let_go, self._manners.end):
+                        return answer == self._manners.let_go
         except (KeyboardInterrupt, EOFError):
             return False
 
@@ -98,17 +147,16 @@ class _Following:
 class _Cancel(threading.Thread):
     """Cancels beside the loop, so that what ranks say while they end is still shown."""
 
-    def __init__(self, engine: Engine, name: str, number: signal.Signals) -> None:
+    def __init__(self, run: Run, number: signal.Signals) -> None:
         super().__init__(daemon=True)
-        self._engine, self._name, self._number = engine, name, number
+        self._run, self._number = run, number
         self._error: EngineError | None = None
         self.start()
 
     def run(self) -> None:
         """Cancel the run; keep the error for the loop."""
-        reason = REASONS.get(self._number, f"the command line got {self._number.name}")
         try:
-            self._engine.cancel(self._name, reason=reason, code=CODES.get(self._number, 143))
+            self._run.cancel(reason=_reason(self._number), code=CODES.get(self._number, 143))
         except EngineError as error:
             self._error = error
 

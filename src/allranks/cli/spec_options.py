@@ -41,6 +41,8 @@ def spec_options(function: Callable[..., Any]) -> Callable[..., Any]:
 class SpecCommand(click.Command):
     """A command whose words after ``--`` are the ranks' own command line."""
 
+    usage: tuple[str, ...] = ("[SPEC.yaml]", "[OPTIONS]", "[-- COMMAND...]")
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Set the ranks' command aside; what is left is ours."""
         cut = args.index("--") if "--" in args else len(args)
@@ -56,7 +58,7 @@ class SpecCommand(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Show the two forms in the first line of help."""
-        return ["[SPEC.yaml]", "[OPTIONS]", "[-- COMMAND...]"]
+        return list(self.usage)
 
 
 def _with_dashes(error: click.UsageError, args: Sequence[str]) -> click.UsageError:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MOST_NODES = 32
 MOST_RANKS = 8
+MOST_COMMANDS = 5
 
 
 @click.command()
@@ -41,6 +42,8 @@ def show(status: Status, console: Console) -> None:
     console.print(f" - {status.reason}" if status.reason else "", soft_wrap=True)
     console.print("  ".join(_facts(status)), soft_wrap=True)
     console.print(_table(status.nodes))
+    for given in status.commands[-MOST_COMMANDS:] if status.stays else ():
+        console.print(f"command {given.number}: {words.outcome(given)}", soft_wrap=True)
     for note in status.notes:
         console.print(f"note: {note}", soft_wrap=True)
     for cause in status.causes:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 
 from allranks.node.cause import Cause
-from allranks.node.status import NodeStatus, Status
+from allranks.node.status import CommandStatus, NodeStatus, Status
 
 STYLES = {"succeeded": "green", "failed": "red", "cancelled": "yellow", "restarting": "yellow", "running": "cyan"}
 PRESENT = ("ready", "running", "succeeded", "idle")
@@ -89,6 +89,13 @@ def _verdict(status: Status) -> str:
     after = f" after {counted(used, 'restart')}" if used else ""
     time = f" in {took(status)}" if took(status) != "-" else ""
     return f"{status.name} {status.phase}{time}{after}" + (f": {status.reason}" if status.reason else "")
+
+
+def outcome(command: CommandStatus) -> str:
+    """``python train.py: failed, attempts 3 to 5, exit code 7``; how a command of an idle gang went."""
+    tries = f"attempt {command.attempt}" + (f" to {command.last_attempt}" if command.attempts > 1 else "")
+    code = f", exit code {command.exit_code}" if command.exit_code is not None else ""
+    return f"{command.line}: {command.phase}, {tries}{code}"
 
 
 def explained(cause: Cause) -> Iterator[str]:

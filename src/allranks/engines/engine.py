@@ -48,13 +48,14 @@ class LogFilter:
     """Which lines to show: empty sets mean all ranks and nodes.
 
     ``attempt`` is the only one shown. None means the newest (with ``follow``: and those to come), or all from
-    ``since`` on where that is given.
+    ``since`` on where that is given, or all of ``command`` (of a gang that stays, counted from 0).
     """
 
     ranks: frozenset[int] = field(default_factory=frozenset)
     nodes: frozenset[int] = field(default_factory=frozenset)
     attempt: int | None = None
     since: int | None = None
+    command: int | None = None
 
 
 class Engine(Protocol):
@@ -110,15 +111,22 @@ class CanPretend(Protocol):
 
 
 class Run(Protocol):
-    """A gang that this process submitted and may let go of."""
+    """What this process started and may let go of: a gang, or a command of a gang that stays. ``lines`` are its own."""
 
     name: str
+    lines: LogFilter
+
+    def status(self) -> Status:
+        """How it is doing; of a command as if it were all there is."""
+
+    def cancel(self, *, reason: str, code: int) -> None:
+        """End it. ``code`` is what its ``run`` or ``exec`` then exits with. Raises EngineError."""
 
     def detach(self) -> None:
-        """Let the gang outlive this process."""
+        """Let it outlive this process."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait until nothing of the gang is left, at most ``timeout`` seconds; whether that is so."""
+        """Wait until nothing of it is left, at most ``timeout`` seconds; whether that is so."""
 
 
 @runtime_checkable
@@ -130,4 +138,44 @@ class CanLog(Protocol):
 
         None means that there is nothing new for a moment. A last line without a line end comes when its attempt is
         over.
+        """
+
+
+@runtime_checkable
+class CanUp(Protocol):
+    """The engine can keep a gang that is idle until it is given a command."""
+
+    def up(self, plan: Plan) -> Run:
+        """Start the plan's gang, ready for its command but not running it; it outlives this process."""
+
+
+@runtime_checkable
+class CanExec(Protocol):
+    """The engine can give commands to a gang that is up."""
+
+    def exec(self, name: str, argv: Sequence[str], *, restarts: int) -> Run:
+        """Run a command on all ranks as a new attempt, and again after each failure, ``restarts`` times.
+
+        Raises NotFound, SpecError for a command that could not even start, EngineError for a gang that runs another
+        one, is over, or was not started by ``up``.
+        """
+
+
+@runtime_checkable
+class CanStop(Protocol):
+    """The engine can end a command and leave its gang idle."""
+
+    def stop(self, name: str, *, reason: str, code: int = 143) -> Status:
+        """End the command that runs, wait for its end, and return how it ended. Raises NotFound, EngineError."""
+
+
+@runtime_checkable
+class CanShell(Protocol):
+    """The engine can open a terminal on one of a gang's nodes."""
+
+    def shell(self, name: str, node: int) -> int:
+        """Run a shell on this process's standard streams, on a terminal if they are one; returns its exit code.
+
+        It has the identity of the node and of no rank, and ends when the gang does. Raises NotFound, EngineError, and
+        UsageError for a node that the gang does not have.
         """

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import time
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, List, Mapping, Optional
 
@@ -99,7 +100,8 @@ class Agent:
             type="hello", run=self.gang.run, nodes=self.gang.nodes, ranks_per_node=self.gang.ranks_per_node,
             version=self.gang.version, node=self.place.node, incarnation=self._incarnation,
             host=_host_name(self.gang, self.place.node), attempt=self.attempt, used=self.used, clock=time.time(),
-            ready=self.ranks.ready, waiting_for=self.ranks.waiting_for, earlier=os.environ.get("ALLRANKS_EARLIER", ""),
+            command=self.ranks.command, ready=self.ranks.ready, waiting_for=self.ranks.waiting_for,
+            earlier=os.environ.get("ALLRANKS_EARLIER", ""),
         )  # fmt: skip
         beats = asyncio.ensure_future(self._beat(line))
         try:
@@ -135,6 +137,8 @@ class Agent:
             await self._start(message)
         elif kind == "stop":
             self._stopping = asyncio.ensure_future(self._stop(int(message["attempt"])))
+        elif kind == "command":
+            self._take(message)
         elif kind == "look":
             self._looking = asyncio.ensure_future(self.ranks.sampler.look(int(message["attempt"])))
         elif kind == "finish":
@@ -148,6 +152,15 @@ class Agent:
             log(f"refused: {message['why']}")
             return EXIT_GIVEN_UP
         return None
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        """Another command for the attempts to come: its budget is unspent."""
+        self.used = 0
+        command = replace(
+            self.gang, argv=tuple(message["argv"]), restarts=int(message["restarts"]),
+            first_attempt=int(message["first"]),
+        )  # fmt: skip
+        self.ranks.take(command, int(message["command"]))
 
     async def _start(self, message: Mapping[str, Any]) -> None:
         self.attempt, self.used = int(message["attempt"]), int(message["used"])

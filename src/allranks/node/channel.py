@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from allranks.node.launch.spawn import Spawn
 
@@ -55,6 +55,10 @@ class Channel:
     def sweep(self) -> None:
         """Kill whatever the ended ranks left behind; answered by ``swept``."""
         self._send(op="sweep")
+
+    def become(self, python: Sequence[str], config: Mapping[str, Any]) -> None:
+        """Be the zygote of another command: the connection ends with this one, and the next one's ``ready`` follows."""
+        self._send(op="become", python=list(python), config=dict(config))
 
     def warm(self, modules: Any) -> None:
         self._send(op="warm", modules=list(modules))

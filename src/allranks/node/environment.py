@@ -51,7 +51,7 @@ def rank_environment(gang: Gang, rank: int, attempt: int, address: str, port: in
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
         "TORCHELASTIC_RUN_ID": gang.run,
-        "TORCHELASTIC_RESTART_COUNT": str(attempt),
+        "TORCHELASTIC_RESTART_COUNT": str(attempt - gang.first_attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(gang.restarts),
         **node_environment(gang, node, attempt),
         **_own_devices(gang, node),
@@ -67,6 +67,23 @@ def node_environment(gang: Gang, node: int, attempt: int) -> Dict[str, str]:
         "ALLRANKS_NODE": str(node),
         "ALLRANKS_NODES": str(gang.nodes),
         "ALLRANKS_ATTEMPT": str(attempt),
+    }
+
+
+def shell_environment(gang: Gang, node: int, attempt: int, inherited: Mapping[str, str]) -> Dict[str, str]:
+    """What a shell on a node has: the ranks' surroundings and the node's identity, but no rank's.
+
+    With RANK, WORLD_SIZE and MASTER_PORT set, any script started in the shell would wait for ranks that nobody starts,
+    or walk in among those that run.
+    """
+    return {
+        **base_environment(gang, inherited),
+        "LOCAL_WORLD_SIZE": str(gang.ranks_on_node),
+        "NODE_RANK": str(node),
+        "GROUP_RANK": str(node),
+        "MASTER_ADDR": gang.coordinator,
+        **node_environment(gang, node, attempt),
+        **_own_devices(gang, node),
     }
 
 

@@ -20,6 +20,8 @@ class Gang:
     seconds; one that is silent for ``lease`` is lost.
     ``identity`` is the engine by whose variables an agent finds its place, where that is not ``engine`` itself: then
     ``pods`` say what each node of this machine pretends to be.
+    A gang that ``stays`` is idle until it is given a command, and again after it; ``argv`` is then only what its
+    zygotes are made ready for. ``first_attempt`` is that of the command that ``argv`` is.
     """
 
     run: str
@@ -36,7 +38,9 @@ class Gang:
     port: int = 0
     addresses: Tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    stays: bool = False
     restarts: int = 0
+    first_attempt: int = 0
     start_timeout: float = 600.0
     hang_timeout: float = 900.0
     grace: float = 30.0

@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,7 +19,7 @@ import time
 from dataclasses import replace
 from typing import Dict, List, Optional, Tuple
 
-from allranks.node import bundle, preload, processes, pycommand
+from allranks.node import bundle, interpreter, processes
 from allranks.node.cancel import read_cancel, write_cancel
 from allranks.node.cause import utc
 from allranks.node.death import signal_name
@@ -105,29 +104,14 @@ class Init:
 
     def _start_zygote(self) -> None:
         env = base_environment(self.gang, os.environ)
-        python, flags, config = self._interpreter(env)
+        python, config = interpreter.command_line(self.gang, env)
         config.update(listen=self._forks.fileno(), lifeline=self._ours)
         self._born[-1] = time.monotonic()
         self._zygote = subprocess.Popen(
-            [python, *flags, bundle.entry(), "zygote", json.dumps(config)],
+            [*python, bundle.entry(), "zygote", json.dumps(config)],
             pass_fds=[self._forks.fileno(), self._ours], env=env, cwd=self.gang.workdir,
             stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-
-    def _interpreter(self, env: Dict[str, str]) -> Tuple[str, List[str], Dict[str, object]]:
-        """The user's own python with its own flags where ranks are forked, else ours with nothing to import."""
-        command = pycommand.parse(self.gang.argv, self.gang.workdir) if self.gang.launcher == "native" else None
-        python = shutil.which(self.gang.argv[0], path=env.get("PATH")) if command else None
-        if command is None or python is None or not command.forkable:
-            return sys.executable, [], {}
-        wanted = os.path.join(self.gang.state, "preload.json")  # too long a list for an argument
-        with open(wanted, "w", encoding="utf-8") as file:
-            json.dump(preload.names(self.gang.learned, self.gang.argv, self.gang.workdir, env), file)
-        config: Dict[str, object] = {
-            "preload": wanted, "bytecode": self.gang.bytecode, "argv": list(self.gang.argv),
-            "path0": command.path0(self.gang.workdir, env),
-        }  # fmt: skip
-        return python, list(command.flags), config
 
     def _start_agent(self, node: int, earlier: str = "") -> None:
         """``earlier`` tells the agent how the one before it ended: nobody else can know."""
@@ -241,11 +225,11 @@ class Init:
         processes.kill_descendants(os.getpid())
         status = read_record(self.gang.state) or Status(self.gang.run, self.gang.engine)
         if not status.is_over:
-            status.phase, status.ended = "failed", utc()
-            status.reason, status.exit_code = "its agents ended without a verdict; see logs/agent-*.log", EXIT_BROKE
+            status.ended = utc()
             if self._end_by is not None:
-                status.phase = "cancelled"
-                status.reason, status.exit_code = read_cancel(self.gang.state)
+                status.end("cancelled", *read_cancel(self.gang.state))
+            else:
+                status.end("failed", "its agents ended without a verdict; see logs/agent-*.log", EXIT_BROKE)
             write_record(self.gang.state, status)
 
 

@@ -12,6 +12,7 @@ import time
 from typing import Awaitable, Callable, Optional
 
 from allranks.node import evidence, wire
+from allranks.node.ask import answer
 from allranks.node.coordinator import Coordinator
 from allranks.node.files import write_whole
 from allranks.node.gang import Gang
@@ -138,6 +139,11 @@ class Listener:
     async def _seat(self, line: wire.Wire) -> Optional[Member]:
         hello = await line.receive()
         if hello is None:
+            return None
+        if hello.get("type") == "ask":
+            line.send(**answer(self.coordinator, hello))
+            write_record(self.gang.state, self.coordinator.status)  # whoever asked will look there
+            await line.flush()
             return None
 
         def member(node: int, incarnation: str) -> Member:

@@ -75,6 +75,14 @@ def parse(argv: Sequence[str], cwd: str = ".") -> PyCommand:
     return PyCommand(argv[0], tuple(flags), why=refused) if refused else command
 
 
+def same_program(argv: Sequence[str], other: Sequence[str], cwd: str = ".") -> bool:
+    """Whether two command lines differ in the script's own arguments at most."""
+    one, two = parse(argv, cwd), parse(other, cwd)
+    return tuple(argv) == tuple(other) or (
+        one.forkable and (one.python, one.flags, one.kind, one.target) == (two.python, two.flags, two.kind, two.target)
+    )
+
+
 def _split(words: List[str]) -> Tuple[List[str], List[str]]:
     """Part the interpreter's flags from the rest, which begins with -c or -m or the script."""
     flags: List[str] = []

@@ -8,11 +8,12 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Mapping, NoReturn, Optional, Tuple
+from typing import Any, Dict, Iterable, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from allranks.node import watch
 from allranks.node.imports import Installed, Recorder
-from allranks.node.processes import die_with_parent
+from allranks.node.processes import Title, die_with_parent
+from allranks.node.pycommand import parse
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
@@ -117,6 +118,15 @@ def settle(job: Job, zygotes: Mapping[str, str], users: Iterable[str]) -> None:
         sys.meta_path.insert(0, Recorder(job.learn, Installed(users)))
     watch.start(job.env)
     gc.enable()
+
+
+def take_arguments(argv: Sequence[str], zygotes: Sequence[str], title: Title) -> None:
+    """The script's own arguments, where they are not the zygote's; python goes on to run the script itself."""
+    arguments = parse(argv).args
+    sys.argv[len(sys.argv) - len(parse(zygotes).args) :] = arguments
+    if hasattr(sys, "orig_argv"):  # python 3.10
+        sys.orig_argv[:] = argv
+    title.cover("\0".join(argv))
 
 
 def _settle_streams(*streams: Any, unbuffered: bool) -> None:

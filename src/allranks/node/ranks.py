@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import glob
 import json
 import os
@@ -14,7 +15,7 @@ import time
 from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Set
 
-from allranks.node import preload
+from allranks.node import interpreter, preload, pycommand
 from allranks.node.channel import Channel, Event
 from allranks.node.death import describe
 from allranks.node.environment import base_environment
@@ -41,6 +42,9 @@ class Ranks:
         self.gang, self.node, self._tell = gang, node, tell
         self._channel = Channel(zygote, self._on_event)
         self.ready, self.waiting_for = False, "starting the interpreter"
+        self.command = -1 if gang.stays else 0
+        self._zygotes_argv: Optional[List[str]] = None
+        self._becoming = False
         self._start: Optional[Start] = None
         self._alive: Dict[int, int] = {}
         self._reported: Set[int] = set()
@@ -74,12 +78,42 @@ class Ranks:
         getattr(self, "_on_" + event["event"])(event)
 
     def _on_ready(self, event: Event) -> None:
-        self.ready, self.waiting_for = True, ""
-        self._tell(type="ready", ready=True)
+        self._zygotes_argv = event["argv"]
+        self._fit_zygote()
         if event.get("poisoned"):
             self._note(f"ranks are started afresh, not forked: {event['poisoned']}")
         if event.get("culprit") and self.gang.launcher == "native":
             preload.forget(self.gang.learned, self.gang.argv, self.gang.workdir, event["culprit"], self._environment)
+
+    def take(self, gang: Gang, command: int) -> None:
+        """Make ready for another command, which ``gang`` has; ``ready`` follows."""
+        if not pycommand.same_program(gang.argv, self.gang.argv, gang.workdir):
+            self._passed_on = 0
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(native.learned_path(gang, self.node))
+        self.gang, self.command = gang, command
+        self._fit_zygote()
+
+    def _fit_zygote(self) -> None:
+        """Say ready, once the zygote is one for this command: it may have to become that first."""
+        if self._zygotes_argv is None:
+            return  # it is still importing
+        python = interpreter.find(self.gang, self._environment)
+        self.ready = python is None or pycommand.same_program(self.gang.argv, self._zygotes_argv, self.gang.workdir)
+        if self.ready:
+            self.waiting_for = ""
+            self._tell(type="ready", ready=True, command=self.command)
+        else:
+            self._becoming = True
+            self._channel.become(*interpreter.command_line(self.gang, self._environment))
+
+    def _on_error(self, event: Event) -> None:
+        """It stays what it was: ranks are started afresh, and say themselves what is wrong."""
+        self._note(f"the zygote: {event['message']}")
+        self._becoming = False
+        if not self.ready:
+            self._zygotes_argv = list(self.gang.argv)
+            self._fit_zygote()
 
     def _on_spawned(self, event: Event) -> None:
         self._alive[event["rank"]] = event["pid"]
@@ -109,8 +143,10 @@ class Ranks:
                 self._report_end(rank, signal.SIGKILL, "with the zygote that had forked it")
         self._gone.set()
         self._swept.set()
-        self.ready = False
-        self._tell(type="ready", ready=False, waiting_for="starting the interpreter again")
+        self.ready, self._zygotes_argv = False, None
+        why = "importing what the command needs" if self._becoming else "starting the interpreter again"
+        self._becoming = False
+        self._tell(type="ready", ready=False, waiting_for=why, command=self.command)
         self._attach()
 
     def _note(self, text: str) -> None:

@@ -1,35 +1,41 @@
-"""The coordinator's state as everyone is told it: phase, reason, nodes, ranks."""
+"""The gang's state as everyone is told it: phase, reason, nodes, ranks."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from allranks.node.cause import utc
 from allranks.node.status import NodeStatus, RankStatus, Status
 
 if TYPE_CHECKING:
-    from allranks.node.coordinator import Coordinator
+    from allranks.node.course import Course
 
 
-def phase(c: Coordinator) -> str:
+def phase(c: Course) -> str:
     """One of status.PHASES."""
     if c.state == "finishing" and c.verdict is not None:
         return c.verdict.phase
     if c.state == "running" and c.attempt is not None:
         if c.attempt.all_started:
             return "running"
-        return "restarting" if c.attempt.number else "starting"
+        return "restarting" if c.used else "starting"
     if c.state == "stopping" and c.verdict is None:
-        return "restarting" if c.used < c.gang.restarts else "running"
+        return "restarting" if c.used < c.commands.allowed else "running"
     if c.state == "stopping":
         return "running"
-    return "restarting" if c.last_attempt >= 0 else "pending"
+    command = c.commands.current
+    if command is None:
+        return "idle" if c.roll.complete else "pending"
+    return "restarting" if c.last_attempt >= command.attempt else "pending"
 
 
-def reason(c: Coordinator) -> str:
+def reason(c: Course) -> str:
     """Why it is not running, in one line."""
     if c.verdict is not None:
         return c.verdict.reason
+    if phase(c) == "idle":
+        return c.commands.told()
     if c.state == "gathering":
         return c.roll.who_is_awaited()
     if c.state == "stopping":
@@ -39,7 +45,7 @@ def reason(c: Coordinator) -> str:
     return ""
 
 
-def status(c: Coordinator) -> Status:
+def status(c: Course) -> Status:
     """All of it; the lists are copies."""
     over = c.state == "finishing" and c.verdict is not None
     return Status(
@@ -48,7 +54,7 @@ def status(c: Coordinator) -> Status:
         phase=phase(c),
         reason=reason(c),
         attempt=max(c.last_attempt, 0),
-        restarts={"used": c.used, "allowed": c.gang.restarts},
+        restarts={"used": c.used, "allowed": c.commands.allowed},
         world_size=c.gang.world_size,
         nodes=[_node_status(c, node) for node in range(c.gang.nodes)],
         causes=list(c.causes),
@@ -56,10 +62,12 @@ def status(c: Coordinator) -> Status:
         ended=c.ended,
         exit_code=c.verdict.code if over and c.verdict else None,
         notes=list(c.notes),
+        stays=c.gang.stays,
+        commands=[replace(command) for command in c.commands.records],
     )
 
 
-def _node_status(c: Coordinator, node: int) -> NodeStatus:
+def _node_status(c: Course, node: int) -> NodeStatus:
     member = c.roll.members.get(node)
     ranks = [_rank_status(c, node, local) for local in range(c.gang.ranks_on_node)]
     known = c.gang.addresses[node] if node < len(c.gang.addresses) else ""
@@ -72,7 +80,7 @@ def _node_status(c: Coordinator, node: int) -> NodeStatus:
     return NodeStatus(node, member.host or name, known or member.address, phase, member.waiting_for, ranks)
 
 
-def _rank_status(c: Coordinator, node: int, local_rank: int) -> RankStatus:
+def _rank_status(c: Course, node: int, local_rank: int) -> RankStatus:
     rank = node * c.gang.ranks_on_node + local_rank
     found = RankStatus(rank, local_rank)
     if c.attempt is None:

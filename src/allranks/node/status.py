@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import shlex
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional
 
 from allranks.node.cause import Cause
 
 PHASES = ("pending", "starting", "running", "idle", "restarting", "succeeded", "failed", "cancelled")
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
+LONGEST_LINE = 60
 
 
 @dataclass
@@ -35,11 +37,46 @@ class NodeStatus:
 
 
 @dataclass
+class CommandStatus:
+    """One command of the gang, counted from 0. ``attempt`` is its first, ``attempts`` how many it made so far.
+
+    ``restarts`` is how many it is allowed. ``phase`` is running (also before its first attempt) or one of ENDED.
+    """
+
+    number: int
+    argv: List[str]
+    restarts: int = 0
+    attempt: int = 0
+    attempts: int = 0
+    phase: str = "running"
+    reason: str = ""
+    exit_code: Optional[int] = None
+    started: str = ""
+    ended: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in ENDED
+
+    @property
+    def last_attempt(self) -> int:
+        """The newest attempt it made; one less than its first when it made none."""
+        return self.attempt + self.attempts - 1
+
+    @property
+    def line(self) -> str:
+        """As somebody would type it, cut where it is long."""
+        line = " ".join(map(shlex.quote, self.argv))
+        return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 3] + "..."
+
+
+@dataclass
 class Status:
     """A run. Keys are fixed, more may be added; times are UTC, ISO 8601, or empty.
 
     ``attempt`` counts from 0. ``restarts`` holds ``used`` and ``allowed``. ``exit_code`` is what ``run``
-    exits with once the phase is one of ENDED. ``notes`` are lines a user should see once.
+    exits with once the phase is one of ENDED. ``notes`` are lines a user should see once. ``stays`` says that the gang
+    is idle between ``commands`` and ends only when it is ended.
     """
 
     name: str
@@ -56,19 +93,45 @@ class Status:
     ended: str = ""
     exit_code: Optional[int] = None
     notes: List[str] = field(default_factory=list)
+    stays: bool = False
+    commands: List[CommandStatus] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
         return self.phase in ENDED
 
+    def end(self, phase: str, reason: str, code: int) -> None:
+        """Say how it ended, where it could not say so itself: the run, and the command that ran."""
+        self.phase, self.reason, self.exit_code = phase, reason, code
+        for command in self.commands:
+            if not command.is_over:
+                command.phase, command.reason, command.exit_code = phase, reason, code
+
+    def of_command(self, number: int) -> Status:
+        """The same as if this command were all the run there is: its phase, its times, its causes."""
+        command = next((command for command in self.commands if command.number == number), None)
+        if command is None:
+            return self
+        first, last = command.attempt, command.last_attempt if command.is_over else self.attempt
+        found = replace(
+            self, name=f"{self.name} ({command.line})", attempt=max(first, last), started=command.started,
+            causes=[cause for cause in self.causes if first <= cause.attempt <= max(first, last)],
+        )  # fmt: skip
+        if command.is_over:
+            found.phase, found.reason = command.phase, command.reason
+            found.exit_code, found.ended = command.exit_code, command.ended
+        return found
+
     def to_json(self) -> Dict[str, Any]:
         nodes = [{**vars(node), "ranks": [dict(vars(rank)) for rank in node.ranks]} for node in self.nodes]
-        return {**vars(self), "nodes": nodes, "causes": [cause.to_json() for cause in self.causes]}
+        causes, commands = [cause.to_json() for cause in self.causes], [dict(vars(c)) for c in self.commands]
+        return {**vars(self), "nodes": nodes, "causes": causes, "commands": commands}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Status:
         fields = dict(data)
         fields["causes"] = [Cause.from_json(c) for c in fields.get("causes", ())]
+        fields["commands"] = [CommandStatus(**c) for c in fields.get("commands", ())]
         fields["nodes"] = [
             NodeStatus(**{**n, "ranks": [RankStatus(**r) for r in n.get("ranks", ())]}) for n in fields.get("nodes", ())
         ]

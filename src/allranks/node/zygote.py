@@ -18,7 +18,7 @@ import sys
 import traceback
 from typing import Any, List, NoReturn, Optional
 
-from allranks.node import preload, processes, pycommand, rank
+from allranks.node import bundle, preload, processes, pycommand, rank
 from allranks.node.caller import Caller, Message, accept
 from allranks.node.children import Children
 from allranks.node.warm import ENDING, Warm
@@ -152,7 +152,7 @@ class Zygote:
     def _do(self, caller: Caller, message: Message) -> bool:
         handle = {
             "attach": self._attach, "spawn": self._spawn, "signal": self._signal, "sweep": self._sweep,
-            "warm": self._want,
+            "warm": self._want, "become": self._become_another,
         }.get(str(message["op"]))  # fmt: skip
         try:
             if handle is None:
@@ -181,8 +181,20 @@ class Zygote:
         return {
             "event": "ready", "threads": len(os.listdir("/proc/self/task")), "poisoned": warm.poisoned,
             "preloaded": warm.count, "failed": warm.failed, "seconds": round(warm.seconds, 3),
-            "culprit": warm.culprit,
+            "culprit": warm.culprit, "argv": list(self._argv),
         }  # fmt: skip
+
+    def _become_another(self, caller: Caller, message: Message) -> None:
+        """Be the zygote of another command, under the same pid; no rank is left when this is asked."""
+        python = [str(word) for word in message["python"]]
+        config = {**message["config"], "listen": self._listening.fileno(), "lifeline": self._lifeline}
+        self._children.sweep(None)
+        for fd in (config["listen"], config["lifeline"]):
+            os.set_inheritable(fd, True)
+        try:
+            os.execve(python[0], [*python, bundle.entry(), "zygote", json.dumps(config)], self._env)
+        except OSError as error:
+            raise ValueError(f"{python[0]}: {error.strerror}") from error
 
     def _want(self, caller: Caller, message: Message) -> None:
         if not self._why:
@@ -220,7 +232,7 @@ class Zygote:
         why = self._why or self._warm.poisoned or self._warm.unsafe
         if why:
             return why
-        if job.argv != self._argv:
+        if not pycommand.same_program(job.argv, self._argv, self._cwd):
             return "its command line is not the zygote's"
         if os.path.realpath(job.cwd) != os.path.realpath(self._cwd):
             return f"its working folder {job.cwd} is not the zygote's"
@@ -242,6 +254,8 @@ class Zygote:
         self._close(report)
         if self._path0:
             sys.path.remove(self._path0)
+        if job.argv != self._argv:
+            rank.take_arguments(job.argv, self._argv, self._title)
         rank.settle(job, self._env, self._roots())
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 

@@ -9,16 +9,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allranks import node
 from allranks.engines.engine import LogFilter, LogLine, Plan
-from allranks.engines.local import logs
+from allranks.engines.local import commands, logs
 from allranks.engines.local.rundir import (
     Holder,
     RunDir,
@@ -28,6 +28,7 @@ from allranks.engines.local.rundir import (
     move_aside,
     runs_home,
     submit_lock,
+    until,
 )
 from allranks.errors import EngineError, NotFound
 from allranks.node.cancel import write_cancel
@@ -54,8 +55,14 @@ class LocalRun:
     """A gang whose supervisor is our child, and whose lifeline we hold."""
 
     def __init__(self, name: str, supervisor: subprocess.Popen[bytes], lifeline: int | None) -> None:
-        self.name = name
+        self.name, self.lines = name, LogFilter(since=0)
         self._supervisor, self._lifeline = supervisor, lifeline
+
+    def status(self) -> Status:
+        return find(self.name).status()
+
+    def cancel(self, *, reason: str, code: int) -> None:
+        ENGINE.cancel(self.name, reason=reason, code=code)
 
     def detach(self) -> None:
         if self._lifeline is not None:
@@ -115,9 +122,23 @@ class LocalEngine:
     def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
         return logs.follow(find(name), wanted) if follow else logs.read(find(name), wanted)
 
+    def up(self, plan: Plan) -> LocalRun:
+        return self.submit(replace(plan, documents=({**plan.documents[0], "stays": True},)), detach=True)
+
+    def exec(self, name: str, argv: Sequence[str], *, restarts: int) -> commands.Given:
+        return commands.give(find(name), argv, restarts)
+
+    def stop(self, name: str, *, reason: str, code: int = 143) -> Status:
+        return commands.stop(find(name), reason, code)
+
+    def shell(self, name: str, node: int) -> int:
+        from allranks.engines.local.shell import serve
+
+        return serve(find(name), node)
+
     def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:
         run = find(name)
-        _until(lambda: run.holder() is not None or lock_holder(submit_lock()) is None, START_TIMEOUT)
+        until(lambda: run.holder() is not None or lock_holder(submit_lock()) is None, START_TIMEOUT)
         holder = run.holder()
         if holder:
             _end(run, holder, reason, code)
@@ -233,7 +254,7 @@ def _start(run: RunDir, detach: bool) -> tuple[subprocess.Popen[bytes], int | No
 def _await_first_record(run: RunDir, supervisor: subprocess.Popen[bytes]) -> None:
     """Wait for the run's first record. A supervisor that ended before leaves its last words to the error."""
     record = run.path / "status.json"
-    _until(lambda: record.exists() or supervisor.poll() is not None, START_TIMEOUT)
+    until(lambda: record.exists() or supervisor.poll() is not None, START_TIMEOUT)
     if record.exists() or run.holder():  # the latter: slow to start on a busy machine, but on its way
         return
     supervisor.kill()
@@ -272,7 +293,7 @@ def _end(run: RunDir, holder: Holder, reason: str, code: int) -> None:
     grace = run.gang().grace
     for number, timeout in ((signal.SIGTERM, grace + CANCEL_SLACK), (signal.SIGKILL, CANCEL_SLACK)):
         _signal(holder, number)
-        if _until(lambda: run.holder() != holder, timeout):
+        if until(lambda: run.holder() != holder, timeout):
             return
     raise EngineError(f"run {run.name}: its supervisor (pid {holder.pid}) does not end, even when killed")
 
@@ -285,13 +306,3 @@ def _signal(holder: Holder, number: signal.Signals) -> None:
         os.kill(holder.pid, signal.SIGCONT)  # a stopped process hears nothing else
     except ProcessLookupError:
         pass  # it has ended, as was wanted
-
-
-def _until(true: Callable[[], bool], timeout: float) -> bool:
-    """Wait until something is true, at most ``timeout`` seconds. The kernel tells nobody that a lock was let go."""
-    give_up = time.monotonic() + timeout
-    while not true():
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(0.01)
-    return True

@@ -11,6 +11,7 @@ from allranks.engines.engine import LogFilter, LogLine
 from allranks.engines.local.rundir import RunDir
 from allranks.errors import EngineError, UsageError
 from allranks.node.gang import Gang
+from allranks.node.status import Status
 
 CHUNK = 64 * 1024
 """Bytes taken from one file before the next has its turn; also where a line without an end is cut."""
@@ -88,7 +89,7 @@ def follow(run: RunDir, wanted: LogFilter) -> Iterator[LogLine | None]:
     for attempt in count(_first(run, wanted)):
         yield from _follow_attempt(run, gang, wanted, attempt)
         status = run.status()
-        if attempt == wanted.attempt or (status.is_over and status.attempt <= attempt):
+        if attempt == wanted.attempt or (_is_over(status, wanted) and _last(status, wanted) <= attempt):
             return
 
 
@@ -96,7 +97,7 @@ def _follow_attempt(run: RunDir, gang: Gang, wanted: LogFilter, attempt: int) ->
     tails = _tails(gang, run, wanted, attempt)
     while True:
         status = run.status()  # before the files: what was written until the end is then read after it
-        ended = status.is_over or status.attempt > attempt
+        ended = _is_over(status, wanted) or status.attempt > attempt
         lines = [line for tail in tails for line in tail.read()]
         yield from lines
         if lines:
@@ -106,6 +107,18 @@ def _follow_attempt(run: RunDir, gang: Gang, wanted: LogFilter, attempt: int) ->
             return
         yield None
         time.sleep(POLL)
+
+
+def _is_over(status: Status, wanted: LogFilter) -> bool:
+    """Whether nothing more is to come: the run is over, or the wanted command, or an idle gang runs none."""
+    if wanted.command is None or status.is_over:
+        return status.is_over or status.phase == "idle"
+    return all(command.is_over for command in status.commands if command.number == wanted.command)
+
+
+def _last(status: Status, wanted: LogFilter) -> int:
+    """The last attempt to show, as far as is known."""
+    return min([c.last_attempt for c in status.commands if c.number == wanted.command], default=status.attempt)
 
 
 def check(run: RunDir, gang: Gang, wanted: LogFilter) -> None:
@@ -132,6 +145,8 @@ def _shown(run: RunDir, wanted: LogFilter) -> list[int]:
 
 
 def _first(run: RunDir, wanted: LogFilter) -> int:
+    if wanted.command is not None:
+        return max([c.attempt for c in run.status().commands if c.number == wanted.command], default=0)
     return next(iter(_shown(run, wanted)), run.status().attempt if wanted.since is None else wanted.since)
 
 

@@ -13,7 +13,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,7 +131,7 @@ class RunDir:
 
 
 def _end(status: Status, reason: str) -> None:
-    status.phase, status.reason, status.exit_code = "failed", reason, _SUPERVISOR_GONE
+    status.end("failed", reason, _SUPERVISOR_GONE)
     for node in status.nodes:
         _end_node(node)
 
@@ -205,6 +205,16 @@ def lock_holder(path: Path) -> int | None:
         return None
     kind, _, _, _, pid = struct.unpack(_FLOCK, answer)
     return None if kind == fcntl.F_UNLCK else pid
+
+
+def until(true: Callable[[], bool], timeout: float) -> bool:
+    """Wait until something is true, at most ``timeout`` seconds. The kernel tells nobody that a lock was let go."""
+    give_up = time.monotonic() + timeout
+    while not true():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 @contextmanager

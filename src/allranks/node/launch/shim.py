@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import replace
 from typing import Any, Dict, List, NoReturn, Tuple
 
 from allranks.node import bundle, processes, watch
@@ -19,7 +20,7 @@ from allranks.node.environment import node_environment, rank_environment
 from allranks.node.gang import Gang
 from allranks.node.launch.spawn import Start
 
-_REPORTS, PLAN = "ALLRANKS_SHIM", "ALLRANKS_SHIM_PLAN"
+_REPORTS, PLAN, _COMMAND = "ALLRANKS_SHIM", "ALLRANKS_SHIM_PLAN", "ALLRANKS_SHIM_COMMAND"
 
 
 def interpreter_of(gang: Gang) -> str:
@@ -36,14 +37,15 @@ def command(gang: Gang) -> Tuple[str, ...]:
 def environment(gang: Gang, node: int, start: Start) -> Dict[str, str]:
     """What the launcher gets and hands on, so that each shim can find its agent and its rank."""
     plan = os.path.join(gang.state, "plan.json")
-    return {**node_environment(gang, node, start.attempt), _REPORTS: start.shim, PLAN: plan}
+    command = json.dumps({"restarts": gang.restarts, "first_attempt": gang.first_attempt})
+    return {**node_environment(gang, node, start.attempt), _REPORTS: start.shim, PLAN: plan, _COMMAND: command}
 
 
 def main(argv: List[str]) -> int:
     """Run ``argv`` as the rank that the launcher's RANK says; end as it ended."""
     from allranks.node.gang import load
 
-    gang = load(os.environ[PLAN])
+    gang = replace(load(os.environ[PLAN]), **json.loads(os.environ[_COMMAND]))
     rank, attempt = int(os.environ["RANK"]), int(os.environ["ALLRANKS_ATTEMPT"])
     reports = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     reports.connect("\0" + os.environ[_REPORTS])
