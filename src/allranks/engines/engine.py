@@ -48,13 +48,15 @@ class LogFilter:
     """Which lines to show: empty sets mean all ranks and nodes.
 
     ``attempt`` is the only one shown. None means the newest (with ``follow``: and those to come), or all from
-    ``since`` on where that is given.
+    ``since`` on where that is given. ``after`` leaves out what was printed before that moment, in seconds since 1970,
+    and means all attempts where no other is given.
     """
 
     ranks: frozenset[int] = field(default_factory=frozenset)
     nodes: frozenset[int] = field(default_factory=frozenset)
     attempt: int | None = None
     since: int | None = None
+    after: float | None = None
 
 
 class Engine(Protocol):
