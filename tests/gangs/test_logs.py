@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -50,3 +53,40 @@ def test_logs_of_a_gang_that_does_all_it_should_not(tmp_path: Path) -> None:
         assert cli("logs", "g", "--rank", "2").stdout == "rank 2 | \ufffdjunk\nrank 2 | 2999%\n"
         since = f"{time.time() - late + 1.5:.0f}s"
         assert cli("logs", "g", "--rank", "3", "--since", since).stdout == "rank 3 | late\n"
+
+
+TALKER = """
+import os, time
+while os.environ["RANK"] == "1":
+    print("x" * 1000, flush=True)
+time.sleep(600)
+"""
+ON_A_SMALL_DISK = """
+mount -t tmpfs -o size=2m tmpfs "$XDG_STATE_HOME" || exit 99
+{run} >&2
+allranks status g -o json
+"""
+
+
+def test_a_full_disk_ends_the_rank_that_prints_and_the_cause_says_so(tmp_path: Path) -> None:
+    (tmp_path / "talker.py").write_text(TALKER)
+    state = Path(os.environ["XDG_STATE_HOME"])
+    state.mkdir()
+    run = f"allranks run --name g --nodes 2 --restarts 1 -- {sys.executable} talker.py"
+    script = ON_A_SMALL_DISK.format(run=run)
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    if done.returncode == 99 or "unshare failed" in done.stderr:
+        pytest.skip(f"no small disk can be made here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    status = json.loads(done.stdout)
+    assert [(cause["attempt"], cause["rank"]) for cause in status["causes"]] == [(0, 1), (1, 1)]
+    assert (
+        f"(the disk of its log is full: {state}/allranks/runs/g/logs/attempt-0/rank-1.log)"
+        in (status["causes"][0]["message"])
+    )
+    assert (status["phase"], status["restarts"]) == ("failed", {"used": 1, "allowed": 1})
+    unwritable = "the record of the run could not be written to "
+    assert len([note for note in status["notes"] if note.startswith(unwritable)]) == 1

@@ -25,9 +25,9 @@ from allranks.node.cancel import read_cancel, write_cancel
 from allranks.node.cause import utc
 from allranks.node.death import signal_name
 from allranks.node.environment import base_environment
-from allranks.node.files import write_whole
+from allranks.node.files import say, write_whole
 from allranks.node.gang import Gang, load
-from allranks.node.listen import read_record, write_record
+from allranks.node.listen import read_record, reserve, write_record
 from allranks.node.place import ROOT
 from allranks.node.status import Status
 
@@ -41,7 +41,7 @@ EXIT_CANTCREAT = 73
 
 
 def log(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} init: {text}", flush=True)
+    say(f"{time.strftime('%H:%M:%S')} init: {text}")
 
 
 class Init:
@@ -121,8 +121,10 @@ class Init:
         if command is None or python is None or not command.forkable:
             return sys.executable, [], {}
         wanted = os.path.join(self.gang.state, "preload.json")  # too long a list for an argument
-        with open(wanted, "w", encoding="utf-8") as file:
-            json.dump(preload.names(self.gang.learned, self.gang.argv, self.gang.workdir, env), file)
+        try:
+            write_whole(wanted, json.dumps(preload.names(self.gang.learned, self.gang.argv, self.gang.workdir, env)))
+        except OSError as error:
+            log(f"cannot write {wanted}: {error.strerror}")  # the zygote then imports what it did before
         config: Dict[str, object] = {
             "preload": wanted, "bytecode": self.gang.bytecode, "argv": list(self.gang.argv),
             "path0": command.path0(self.gang.workdir, env),
@@ -246,7 +248,10 @@ class Init:
             if self._end_by is not None:
                 status.phase = "cancelled"
                 status.reason, status.exit_code = read_cancel(self.gang.state)
-            write_record(self.gang.state, status)
+            try:
+                write_record(self.gang.state, status)
+            except OSError as error:
+                log(f"cannot record the end of the run: {error.strerror}")
 
 
 def _pipe() -> Tuple[int, int]:
@@ -272,6 +277,7 @@ def main(argv: List[str]) -> int:
     gang = load(argv[0])
     try:
         take_lock(gang.state)
+        reserve(gang)
         return Init(gang, argv[0], lifeline).run()
     except BlockingIOError:
         log(f"a run named {gang.run} is alive: its lock is held")
