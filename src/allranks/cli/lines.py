@@ -32,7 +32,7 @@ class Prefix:
     def text(self, lines: Iterable[LogLine]) -> str:
         """All lines in one piece, to be written at once."""
         end = "\x1b[0m\n" if self._colour else "\n"
-        return "".join(f"{self._before(line)}{_tame(line.text)}{end}" for line in lines)
+        return "".join(f"{self._before(line)}{tame(line.text)}{end}" for line in lines)
 
     def _before(self, line: LogLine) -> str:
         key = (line.node, line.rank)
@@ -47,7 +47,8 @@ class Prefix:
         return f"\x1b[{COLOURS[line.rank % len(COLOURS)]}m{who}\x1b[0m" if self._colour else who
 
 
-def _tame(text: str) -> str:
+def tame(text: str) -> str:
+    """What is left of a rank's line where it cannot harm a terminal or the line before it."""
     if text.isprintable():  # most are, and this is ten times quicker
         return text
     return _UNRULY.sub("", text.rstrip("\r").rpartition("\r")[2])
