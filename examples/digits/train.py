@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+from allranks import checkpoint
+
 
 def main() -> None:
     args = parse_arguments()
@@ -124,23 +126,18 @@ def count_correct(engine: deepspeed.DeepSpeedEngine, held_out: TensorDataset) ->
 
 def resume(engine: deepspeed.DeepSpeedEngine, folder: Path) -> int:
     """Load the newest complete checkpoint, if there is one; returns the epoch to go on with."""
-    marker = folder / "newest"
-    if not marker.exists():
+    found = checkpoint.newest(folder, start_over=True)
+    if found is None or found.step is None:
         return 0
-    epoch = int(marker.read_text())
-    engine.load_checkpoint(str(folder), tag=f"epoch-{epoch}")
-    say(f"resumed after epoch {epoch + 1}")
-    return epoch + 1
+    engine.load_checkpoint(str(folder), tag=found.path.name)
+    say(f"resumed after epoch {found.step + 1}")
+    return found.step + 1
 
 
 def save(engine: deepspeed.DeepSpeedEngine, folder: Path, epoch: int) -> None:
-    """Every rank writes its part; only when all have does the marker move, in one step, so no death leaves a half."""
-    engine.save_checkpoint(str(folder), tag=f"epoch-{epoch}", save_latest=False)
-    dist.barrier()
+    """Every rank writes its part; older checkpoints go when all have written: one that is complete is always there."""
+    engine.save_checkpoint(str(folder), tag=f"epoch-{epoch}")
     if dist.get_rank() == 0:
-        fresh = folder / "newest.tmp"
-        fresh.write_text(str(epoch))
-        fresh.replace(folder / "newest")
         for old in older_than(folder, epoch - 1):
             shutil.rmtree(old)
 

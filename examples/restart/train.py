@@ -17,6 +17,8 @@ from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Optimizer
 
+from allranks import checkpoint
+
 
 def main() -> None:
     args = parse_arguments()
@@ -70,9 +72,10 @@ def train_step(model: nn.Module, optimizer: Optimizer, step: int, device: torch.
 
 def resume(model: nn.Module, optimizer: Optimizer, path: Path, device: torch.device) -> int:
     """Load the checkpoint, if there is one; returns the step to go on with."""
-    if not path.exists():
+    found = checkpoint.newest(path.parent, start_over=True)
+    if found is None:
         return 0
-    state = torch.load(path, map_location=device, weights_only=True)
+    state = torch.load(found.path, map_location=device, weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     say(f"resumed after step {state['step'] + 1}")
@@ -80,19 +83,17 @@ def resume(model: nn.Module, optimizer: Optimizer, path: Path, device: torch.dev
 
 
 def save(model: nn.Module, optimizer: Optimizer, path: Path, step: int) -> None:
-    """Rank 0 writes for all, beside the old checkpoint, and then puts it in its place: no death leaves a half."""
+    """Rank 0 writes for all: whole, or what was there stays."""
     if dist.get_rank() == 0:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(".tmp")
-        torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, fresh)
-        fresh.replace(path)
+        state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        checkpoint.save(state, path)
 
 
-def finish(checkpoint: Path) -> None:
+def finish(path: Path) -> None:
     """Delete the checkpoint, which has served: the next run starts from the beginning."""
     dist.barrier()
     if dist.get_rank() == 0:
-        checkpoint.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
     dist.destroy_process_group()
 
 

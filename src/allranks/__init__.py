@@ -6,14 +6,17 @@ Public names are loaded on first use, so that ``import allranks`` costs nothing 
 from __future__ import annotations
 
 __version__ = "0.1.0"
-__all__ = ["Error", "Job", "__version__", "load"]
+__all__ = ["Error", "Job", "__version__", "checkpoint", "load"]
 
 _HOME = {"Error": "allranks.errors", "Job": "allranks.spec.job", "load": "allranks.spec.load"}
+_MODULES = ("checkpoint",)
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'allranks' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _MODULES:
+        return import_module(f"allranks.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'allranks' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

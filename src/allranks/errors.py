@@ -5,8 +5,10 @@
     Error                 exit code 70 (EX_SOFTWARE), never raised itself
     ├── UsageError        2   a wrong command line
     ├── SpecError         65  (EX_DATAERR) the spec is wrong
-    └── EngineError       69  (EX_UNAVAILABLE) the engine is not there, or refused
-        └── NotFound      69  no run of that name
+    ├── EngineError       69  (EX_UNAVAILABLE) the engine is not there, or refused
+    │   └── NotFound      69  no run of that name
+    ├── checkpoint.Incomplete  70  there are checkpoints, and none is complete
+    └── checkpoint.DiskFull    70  a checkpoint could not be saved; an OSError too
 """
 
 from __future__ import annotations

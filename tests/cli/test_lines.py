@@ -19,8 +19,9 @@ def test_each_line_has_its_rank_before_it_and_the_bars_stand_in_one_column() -> 
     assert prefix.text([line("a"), line("b", 11), line("c", None)]) == "rank 2  | a\nrank 11 | b\nnode 1  | c\n"
 
 
-def test_what_is_not_a_terminal_gets_the_text_as_it_is() -> None:
-    assert Prefix(4, terminal=False).text([line("10%\r20%\x1b[2J")]) == "rank 2 | 10%\r20%\x1b[2J\n"
+def test_what_is_not_a_terminal_gets_the_ranks_colours_and_none_of_ours() -> None:
+    said = line("10%\r\x1b[31m20%\x1b[0m\x1b[2J\r")
+    assert Prefix(4, terminal=False).text([said]) == "rank 2 | \x1b[31m20%\x1b[0m\n"
 
 
 def test_a_terminal_gets_colour_and_the_last_state_of_a_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +45,9 @@ def test_colour_is_left_out_where_it_is_not_wanted(monkeypatch: pytest.MonkeyPat
         ("\x1b]8;;http://x\x1b\\link", "link"),
         ("\x1bcreset\x07\x00", "creset"),
         ("tab\tand é", "tab\tand é"),
+        ("\x9b2Jone byte\x85", "2Jone byte"),
+        ("begun \x1b[3", "begun [3"),
+        ("\x1b[>4;1mkeys", "keys"),
     ],
 )
 def test_a_rank_cannot_move_the_cursor_or_rename_the_terminal(

@@ -217,6 +217,23 @@ def test_logs_filter_by_rank_and_name_what_is_not_there(process: Allranks, allra
     assert (said.code, said.err) == (69, "allranks: run digits has no logs of attempt 3; attempts with logs: 0\n")
 
 
+def test_logs_since_takes_a_duration_or_a_time(process: Allranks, allranks: Allranks) -> None:
+    process(*job("running,speak,succeed"))
+    for when in ("1h", "2020-01-31", "2020-01-31T17:30:00Z", "2020-01-31T17:30+05:30"):
+        assert len(allranks("logs", "digits", "--since", when).out.splitlines()) == 4
+    said = allranks("logs", "digits", "--since", "yesterday")
+    allowed = "allowed is a duration such as 90s, 10m or 1h30m, or a time such as 2026-01-31T17:30"
+    assert (said.code, said.err) == (2, f"allranks: --since: found 'yesterday'; {allowed}\n")
+
+
+def test_logs_of_a_run_that_is_gone_say_which_are_there(process: Allranks, allranks: Allranks) -> None:
+    process(*job("running,succeed"))
+    said = allranks("logs", "digit")
+    assert (said.code, said.err) == (
+        69, "allranks: no run named digit; did you mean digits?; runs here: digits\n"
+    )  # fmt: skip
+
+
 def test_logs_follow_to_the_end_of_the_run(process: Allranks) -> None:
     process(*job("running,pause,speak,pause,succeed", "--detach"))
     assert len(process("logs", "-f", "digits").out.splitlines()) == 4

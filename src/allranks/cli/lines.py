@@ -13,29 +13,26 @@ COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)  # ANSI; no red, which is for
 BATCH_LINES = 2000
 BATCH_SECONDS = 0.05
 
-# What could move the cursor, ring or rename the terminal; colours (those that end in m) are let through.
+# What could move the cursor, ring or rename the terminal; colours (SGR) are let through.
 _UNRULY = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-ln-~]"  # control sequences but colours
+    r"\x1b\[(?![0-9;:]*m)[0-?]*[ -/]*[@-~]"  # control sequences but colours
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, links and other strings
-    r"|\x1b(?!\[)|[\x00-\x08\x0b-\x1a\x7f]"
+    r"|\x1b(?!\[[0-9;:]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]"
 )
 
 
 class Prefix:
-    """Puts ``rank 2 | `` before each line. On a terminal it is coloured, and a progress bar keeps its last state."""
+    """Puts ``rank 2 | `` before each line, coloured on a terminal. Of a progress bar only its last state is left."""
 
     def __init__(self, world_size: int, *, terminal: bool) -> None:
         self._width = len(str(max(world_size - 1, 0)))
-        self._terminal = terminal
         self._colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         self._known: dict[tuple[int, int | None], str] = {}
 
     def text(self, lines: Iterable[LogLine]) -> str:
         """All lines in one piece, to be written at once."""
-        if self._terminal:
-            end = "\x1b[0m\n" if self._colour else "\n"
-            return "".join(f"{self._before(line)}{_tame(line.text)}{end}" for line in lines)
-        return "".join(f"{self._before(line)}{line.text}\n" for line in lines)
+        end = "\x1b[0m\n" if self._colour else "\n"
+        return "".join(f"{self._before(line)}{tame(line.text)}{end}" for line in lines)
 
     def _before(self, line: LogLine) -> str:
         key = (line.node, line.rank)
@@ -50,8 +47,11 @@ class Prefix:
         return f"\x1b[{COLOURS[line.rank % len(COLOURS)]}m{who}\x1b[0m" if self._colour else who
 
 
-def _tame(text: str) -> str:
-    return _UNRULY.sub("", text.rpartition("\r")[2])
+def tame(text: str) -> str:
+    """What is left of a rank's line where it cannot harm a terminal or the line before it."""
+    if text.isprintable():  # most are, and this is ten times quicker
+        return text
+    return _UNRULY.sub("", text.rstrip("\r").rpartition("\r")[2])
 
 
 def batches(lines: Iterable[LogLine | None]) -> Iterator[Sequence[LogLine]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
+from allranks.cli.lines import tame
 from allranks.node.cause import Cause
 from allranks.node.status import CommandStatus, NodeStatus, Status
 
@@ -101,7 +102,7 @@ def outcome(command: CommandStatus) -> str:
 def explained(cause: Cause) -> Iterator[str]:
     """A cause with its last lines, the errors that only followed from it, and the full log."""
     for line in cause.tail:
-        yield f"  | {line}"
+        yield f"  | {tame(line)}"
     for other in cause.secondary[:4]:
         yield f"secondary: rank {other.rank}: {other.message}"
     if len(cause.secondary) > 4:

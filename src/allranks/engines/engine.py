@@ -48,7 +48,8 @@ class LogFilter:
     """Which lines to show: empty sets mean all ranks and nodes.
 
     ``attempt`` is the only one shown. None means the newest (with ``follow``: and those to come), or all from
-    ``since`` on where that is given, or all of ``command`` (of a gang that stays, counted from 0).
+    ``since`` on where that is given, or all of ``command`` (of a gang that stays, counted from 0). ``after`` leaves
+    out what was printed before that moment, in seconds since 1970, and means all attempts where no other is given.
     """
 
     ranks: frozenset[int] = field(default_factory=frozenset)
@@ -56,6 +57,7 @@ class LogFilter:
     attempt: int | None = None
     since: int | None = None
     command: int | None = None
+    after: float | None = None
 
 
 class Engine(Protocol):

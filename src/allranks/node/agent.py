@@ -18,7 +18,7 @@ from typing import Any, List, Mapping, Optional
 
 from allranks.node import processes, wire
 from allranks.node.cancel import read_cancel
-from allranks.node.files import write_whole
+from allranks.node.files import say, write_whole
 from allranks.node.gang import Gang, load, read_secret
 from allranks.node.launch.spawn import Start
 from allranks.node.listen import Listener, new_incarnation
@@ -34,7 +34,7 @@ LISTEN_WAIT = 1.0
 
 def log(text: str) -> None:
     """One line into the agent's own log."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+    say(f"{time.strftime('%H:%M:%S')} {text}")
 
 
 class Agent:

@@ -7,19 +7,28 @@ import os
 import secrets
 from typing import Tuple
 
+from allranks.node.files import FULL
+
 
 def write_cancel(state: str, reason: str, code: int) -> None:
-    """Say why before the signal that cancels; the first reason stays, and nobody ever reads half of it."""
+    """Say why before the signal that cancels; the first reason stays, and nobody ever reads half of it.
+
+    Where the disk is full the reason is lost, and the signal does the rest.
+    """
     path = os.path.join(state, "cancel")
     fresh = f"{path}.{secrets.token_hex(4)}"
-    with open(fresh, "x", encoding="utf-8") as file:
-        json.dump({"reason": reason, "code": code}, file)
     try:
+        with open(fresh, "x", encoding="utf-8") as file:
+            json.dump({"reason": reason, "code": code}, file)
         os.link(fresh, path)
     except FileExistsError:
         pass
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
     finally:
-        os.unlink(fresh)
+        if os.path.exists(fresh):
+            os.unlink(fresh)
 
 
 def read_cancel(state: str) -> Tuple[str, int]:

@@ -72,9 +72,10 @@ class Coordinator(Course):
         if isinstance(clock, (int, float)) and member.node:
             member.clock_offset = float(clock) - time.time()
             if abs(member.clock_offset) > 1.0:
-                self._note(f"the clock of node {member.node} is {member.clock_offset:+.1f} s from node 0's")
+                self.note(f"the clock of node {member.node} is {member.clock_offset:+.1f} s from node 0's")
 
-    def _note(self, line: str) -> None:
+    def note(self, line: str) -> None:
+        """Keep a line that a user should see once."""
         if line not in self.notes and len(self.notes) < MAX_CAUSES:
             self.notes.append(line)
 
@@ -106,7 +107,7 @@ class Coordinator(Course):
         member.waiting_for = str(message.get("waiting_for", ""))[:200]
 
     def _on_note(self, member: Member, message: Mapping[str, Any]) -> None:
-        self._note(str(message["text"])[:300])
+        self.note(str(message["text"])[:300])
 
     def _on_started(self, member: Member, message: Mapping[str, Any]) -> None:
         if self.attempt is not None and message["attempt"] == self.attempt.number:

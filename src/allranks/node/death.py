@@ -22,6 +22,8 @@ SURVIVOR = re.compile(
 EXCEPTION = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(: (?P<message>.*))?$")
 EXCEPTION_NAMES = ("Error", "Exception", "Interrupt", "Exit")
 TORCH_PREFIX = re.compile(r"^\[rank\d+\]: ?")  # torch repeats an uncaught exception with this before each line
+WRITE_FAILED = "PytorchStreamWriter failed writing"
+NEARLY_FULL = 16 * 1024
 IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError"}
 
 
@@ -91,7 +93,20 @@ def describe(rank: int, node: int, status: int, log: str, error: str = "", asked
         return Death(rank, node, "signal", message, 128 + number, name, tail, log, asked)
     code = os.WEXITSTATUS(status)
     kind, message = _from_output(code, tail)
-    return Death(rank, node, kind, error or message, code, None, tail, log, asked)
+    message = (error or message) + (_of_the_disk(message, log) if code else "")
+    return Death(rank, node, kind, message, code, None, tail, log, asked)
+
+
+def _of_the_disk(message: str, log: str) -> str:
+    """What the words of a rank do not say where a disk is full: it could not print them, or torch hides the reason."""
+    if WRITE_FAILED in message:
+        return " (torch says this when the disk that it saves to is full)"
+    try:
+        disk = os.statvfs(os.path.dirname(log))
+    except OSError:
+        return ""
+    full = disk.f_bavail * disk.f_frsize < NEARLY_FULL
+    return f" (the disk of its log is full: {log})" if full else ""
 
 
 def _from_output(code: int, tail: Tuple[str, ...]) -> Tuple[str, str]:

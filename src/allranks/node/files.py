@@ -1,10 +1,21 @@
-"""Files that others read while we write them."""
+"""Files that others read while we write them, also when the disk is full."""
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from typing import Union
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def say(line: str) -> None:
+    """One line on stdout; a full disk below it ends nobody. Not by print, whose buffer would fail again at exit."""
+    try:
+        os.write(1, f"{line}\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass  # nobody can be told; what was to be told goes on all the same
 
 
 def write_whole(path: str, content: Union[str, bytes], mode: int = 0o644) -> None:

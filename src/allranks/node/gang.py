@@ -17,7 +17,7 @@ class Gang:
     ``state`` is the directory that holds the record of the run, ``cache`` the one for what is worth keeping
     beyond it: lists of modules to import before ranks are forked, and their compiled code. ``addresses`` are the
     nodes' own addresses where the engine knows them beforehand. An agent sends a heartbeat every ``heartbeat``
-    seconds; one that is silent for ``lease`` is lost.
+    seconds; one that is silent for ``lease`` is lost. A log file holds at most ``log_limit`` bytes.
     ``identity`` is the engine by whose variables an agent finds its place, where that is not ``engine`` itself: then
     ``pods`` say what each node of this machine pretends to be.
     A gang that ``stays`` is idle until it is given a command, and again after it; ``argv`` is then only what its
@@ -45,6 +45,7 @@ class Gang:
     hang_timeout: float = 900.0
     grace: float = 30.0
     deadline: Optional[float] = None
+    log_limit: int = 2**30
     heartbeat: float = 1.0
     lease: float = 5.0
     identity: str = ""

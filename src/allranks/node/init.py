@@ -24,9 +24,9 @@ from allranks.node.cancel import read_cancel, write_cancel
 from allranks.node.cause import utc
 from allranks.node.death import signal_name
 from allranks.node.environment import base_environment
-from allranks.node.files import write_whole
+from allranks.node.files import say, write_whole
 from allranks.node.gang import Gang, load
-from allranks.node.listen import read_record, write_record
+from allranks.node.listen import read_record, reserve, write_record
 from allranks.node.place import ROOT
 from allranks.node.status import Status
 
@@ -40,7 +40,7 @@ EXIT_CANTCREAT = 73
 
 
 def log(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} init: {text}", flush=True)
+    say(f"{time.strftime('%H:%M:%S')} init: {text}")
 
 
 class Init:
@@ -230,7 +230,10 @@ class Init:
                 status.end("cancelled", *read_cancel(self.gang.state))
             else:
                 status.end("failed", "its agents ended without a verdict; see logs/agent-*.log", EXIT_BROKE)
-            write_record(self.gang.state, status)
+            try:
+                write_record(self.gang.state, status)
+            except OSError as error:
+                log(f"cannot record the end of the run: {error.strerror}")
 
 
 def _pipe() -> Tuple[int, int]:
@@ -256,6 +259,7 @@ def main(argv: List[str]) -> int:
     gang = load(argv[0])
     try:
         take_lock(gang.state)
+        reserve(gang)
         return Init(gang, argv[0], lifeline).run()
     except BlockingIOError:
         log(f"a run named {gang.run} is alive: its lock is held")

@@ -9,7 +9,7 @@ import sys
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from allranks.node import preload, pycommand
-from allranks.node.files import write_whole
+from allranks.node.files import say, write_whole
 from allranks.node.gang import Gang
 
 
@@ -28,7 +28,10 @@ def command_line(gang: Gang, env: Mapping[str, str]) -> Tuple[List[str], Dict[st
         return [sys.executable], {}
     command = pycommand.parse(gang.argv, gang.workdir)
     wanted = os.path.join(gang.state, "preload.json")  # too long a list for an argument
-    write_whole(wanted, json.dumps(preload.names(gang.learned, gang.argv, gang.workdir, env)))
+    try:
+        write_whole(wanted, json.dumps(preload.names(gang.learned, gang.argv, gang.workdir, env)))
+    except OSError as error:
+        say(f"cannot write {wanted}: {error.strerror}")  # the zygote then imports what it did before
     config = {
         "preload": wanted, "bytecode": gang.bytecode, "argv": list(gang.argv),
         "path0": command.path0(gang.workdir, env),

@@ -14,7 +14,7 @@ from typing import Awaitable, Callable, Optional
 from allranks.node import evidence, wire
 from allranks.node.ask import answer
 from allranks.node.coordinator import Coordinator
-from allranks.node.files import write_whole
+from allranks.node.files import FULL, say, write_whole
 from allranks.node.gang import Gang
 from allranks.node.rollcall import Member, Refused
 from allranks.node.status import Status
@@ -25,6 +25,8 @@ RECORD_INTERVAL = 0.05
 RECORD_SHARE = 10
 LAST_WORDS = 5.0
 SPARE_HANDSHAKES = 64
+SPARE, SPARE_OF_A_RANK = 128 * 1024, 256
+UNWRITABLE_PAUSE = 1.0
 
 
 def free_port() -> int:
@@ -35,9 +37,29 @@ def free_port() -> int:
         return port
 
 
+def reserve(gang: Gang) -> None:
+    """Take place on the disk now for the record of how the run ends. Raises OSError when there is none."""
+    with open(_spare(gang.state), "wb") as file:
+        file.write(b"\n" * (SPARE + SPARE_OF_A_RANK * gang.world_size))
+
+
+def _spare(state: str) -> str:
+    return os.path.join(state, "status.spare")
+
+
 def write_record(state: str, status: Status) -> None:
-    """Replace status.json whole: a reader sees the old or the new one."""
-    write_whole(os.path.join(state, "status.json"), json.dumps(status.to_json()))
+    """Replace status.json whole: a reader sees the old or the new one. Raises OSError.
+
+    On a full disk the last record takes the place that was reserved for it.
+    """
+    path, text = os.path.join(state, "status.json"), json.dumps(status.to_json())
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        if error.errno not in FULL or not status.is_over or not os.path.exists(_spare(state)):
+            raise
+        os.unlink(_spare(state))
+        write_whole(path, text)
 
 
 def read_record(state: str) -> Optional[Status]:
@@ -80,13 +102,13 @@ class Listener:
                 await self._ended_well()
         finally:
             recorder.cancel()
-            write_record(self.gang.state, self.coordinator.status)
+            self._write_record()
             server.close()
             for member in self.coordinator.roll.members.values():
                 member.close()
 
     async def _say_goodbye(self) -> None:
-        write_record(self.gang.state, self.coordinator.status)
+        self._write_record()
         until = asyncio.get_running_loop().time() + LAST_WORDS
         while any(self.coordinator.roll.members[n].node for n in self.coordinator.roll.members):
             if asyncio.get_running_loop().time() > until:
@@ -98,8 +120,23 @@ class Listener:
             await self._dirty.wait()
             self._dirty.clear()
             began = time.monotonic()
-            write_record(self.gang.state, self.coordinator.status)
+            written = self._write_record()
             await asyncio.sleep(max(RECORD_INTERVAL, RECORD_SHARE * (time.monotonic() - began)))
+            if not written:
+                await asyncio.sleep(UNWRITABLE_PAUSE)
+                self._dirty.set()
+
+    def _write_record(self) -> bool:
+        """What cannot be written is said once: in our log, and in the record as soon as it can be."""
+        try:
+            write_record(self.gang.state, self.coordinator.status)
+        except OSError as error:
+            text = f"the record of the run could not be written to {self.gang.state}: {error.strerror}"
+            if text not in self.coordinator.notes:
+                say(text)
+                self.coordinator.note(text)
+            return False
+        return True
 
     async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from handshake to end; nothing that comes in here can stop the coordinator."""

@@ -22,6 +22,7 @@ from allranks.node.environment import base_environment
 from allranks.node.gang import Gang
 from allranks.node.launch import deepspeed, mpirun, native, once, torchrun
 from allranks.node.launch.spawn import Spawn, Start
+from allranks.node.logs import LogKeeper
 from allranks.node.sampler import Sampler
 
 LAUNCHERS: Dict[str, Callable[[Gang, int, Start], List[Spawn]]] = {
@@ -52,6 +53,7 @@ class Ranks:
         self._passed_on = 0
         self._gone = asyncio.Event()
         self._swept = asyncio.Event()
+        self._logs = LogKeeper(gang, node, self._note)
         self.sampler = Sampler(gang, node, tell, lambda: self._alive)
         self._report_name = f"allranks-{secrets.token_hex(8)}"
 
@@ -61,6 +63,7 @@ class Ranks:
         """Attach to the zygote; ``ready`` follows once it has imported what it should."""
         self._listen_to_shims()
         self.sampler.open()
+        self._logs.open()
         self._attach()
 
     def _attach(self) -> None:
@@ -159,14 +162,22 @@ class Ranks:
         self._asked, self._reported = False, set()
         self._gone.clear()
         self._start = Start(start.attempt, start.address, start.port, shim=self._report_name)
-        os.makedirs(os.path.dirname(self.gang.log_of(start.attempt, 0)), exist_ok=True)
+        self._make_room_for_logs(start.attempt)
         self.sampler.begin(start.attempt)
+        self._logs.begin(start.attempt)
         for spawn in LAUNCHERS[self.gang.launcher](self.gang, self.node, self._start):
             self._alive[LAUNCHER if spawn.rank is None else spawn.rank] = 0
             watched = replace(spawn, environment={**spawn.environment, **self.sampler.environment})
             self._channel.spawn(watched, self.gang.workdir)
         if self.gang.launcher == "native":
             self._learning = asyncio.ensure_future(self._learn(start.attempt))
+
+    def _make_room_for_logs(self, attempt: int) -> None:
+        folder = os.path.dirname(self.gang.log_of(attempt, 0))
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:  # the ranks will end because of it, and say so
+            self._note(f"cannot make the folder of the logs {folder}: {error.strerror}")
 
     def _say_started(self) -> None:
         assert self._start is not None
@@ -206,6 +217,7 @@ class Ranks:
         if self._channel.is_open:
             self._channel.sweep()
             await _wait(self._swept, KILL_WAIT)
+        self._logs.look()
         self._remove_shared_memory()
         self._pass_on_learned()
 

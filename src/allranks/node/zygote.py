@@ -273,8 +273,11 @@ def _preload(config: Message) -> List[str]:
     """The names to import: a list, or the file that holds it where it is too long for an argument."""
     wanted = config.get("preload", [])
     if isinstance(wanted, str):
-        with open(wanted, encoding="utf-8") as file:
-            wanted = json.load(file)
+        try:
+            with open(wanted, encoding="utf-8") as file:
+                wanted = json.load(file)
+        except FileNotFoundError:  # the disk was full
+            wanted = []
     return [name for name in wanted if isinstance(name, str)]
 
 

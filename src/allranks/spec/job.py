@@ -253,6 +253,15 @@ class Failure(Part):
     ttl: Annotated[Duration | None, about("How long a finished run is kept; none means for ever.", CONTAINERS)] = None
 
 
+class Logs(Part):
+    """What is kept of what the ranks print."""
+
+    limit: Annotated[
+        Memory,
+        about("Bytes kept of each rank's output in each attempt; beyond, the oldest part is cut away.", "local"),
+    ] = Quantity.parse("1Gi")
+
+
 class MPIJobOptions(Part):
     """Options of the engine mpijob."""
 
@@ -341,6 +350,7 @@ class Job(Part):
     volumes: Annotated[tuple[Volume, ...], about("Storage that every node sees.", CONTAINERS, strict=False)] = ()
     schedule: Annotated[Schedule, about("Where in the cluster, and in whose turn.", CONTAINERS)] = Schedule()
     failure: Annotated[Failure, about("What happens when a rank or a node is lost.")] = Failure()
+    logs: Annotated[Logs, about("How much is kept of what the ranks print.", "local")] = Logs()
     engines: Annotated[Engines, about("What only one engine has.", CONTAINERS)] = Engines()
 
     @field_validator("launcher", mode="after")

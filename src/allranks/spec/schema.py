@@ -9,7 +9,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from allranks.spec.job import Job
-from allranks.spec.units import Duration
+from allranks.spec.units import Duration, Quantity
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -31,8 +31,8 @@ def text() -> str:
 
 class _WithDurations(GenerateJsonSchema):
     def encode_default(self, dft: Any) -> Any:
-        """Write a default duration as it would stand in a file; pydantic leaves out what is no JSON."""
-        return str(dft) if isinstance(dft, Duration) else super().encode_default(dft)
+        """Write a default duration or quantity as it would stand in a file; pydantic leaves out what is no JSON."""
+        return str(dft) if isinstance(dft, Duration | Quantity) else super().encode_default(dft)
 
 
 def _describe(field: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ failure:
   #hang_timeout: 15m           # in a collective that some ranks never entered
   #grace: 30s                  # from SIGTERM to SIGKILL
   #deadline: 24h               # for the whole run
+#logs: {limit: 1Gi}            # of each rank and attempt; beyond, the oldest part is cut
 
 # For engines with containers.
 #image: ghcr.io/acme/train:1

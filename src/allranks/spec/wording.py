@@ -84,7 +84,7 @@ def nearest_field(name: str, model: type[BaseModel]) -> str:
 def _fields_of_parts() -> dict[str, str]:
     """Every field of a Job and of its direct parts, by its bare name: ``gpus`` -> ``resources.gpus``."""
     paths: dict[str, str] = {}
-    for part in ("resources", "network", "schedule", "failure"):
+    for part in ("resources", "network", "schedule", "failure", "logs"):
         for field in model_at((part,)).model_fields:
             paths.setdefault(field, f"{part}.{field}")
     return paths | {field: field for field in Job.model_fields}

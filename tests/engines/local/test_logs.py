@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import re
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from allranks.engines.engine import LogFilter, LogLine
 from allranks.engines.local import logs, rundir
 from allranks.engines.local.rundir import RunDir
 from allranks.errors import EngineError, UsageError
+from allranks.node import logs as files
 from allranks.node.files import write_whole
 
 ALL = LogFilter()
@@ -149,13 +153,139 @@ def test_bytes_that_are_no_text_and_line_ends_of_other_systems_do_no_harm(run: R
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "€", "𝄞"])
-def test_a_line_without_end_comes_in_pieces_and_no_character_is_torn(run: RunDir, letter: str) -> None:
+def test_a_line_that_is_too_long_is_cut_with_a_note_and_no_character_is_torn(run: RunDir, letter: str) -> None:
     long = letter * (3 * logs.CHUNK)
-    say(run, "rank-0", long.encode() + b"\nshort\n")
-    pieces = texts(run)
-    assert pieces[-1] == "short"
-    assert "".join(pieces[:-1]) == long
-    assert max(len(piece.encode()) for piece in pieces) <= 2 * logs.CHUNK
+    say(run, "rank-0", b"before\n" + long.encode() + b"\nshort\n")
+    before, piece, note, short = texts(run)
+    assert (before, short) == ("before", "short")
+    assert long.startswith(piece)
+    assert logs.LONGEST - 8 <= len(piece.encode()) <= 2 * logs.LONGEST
+    left_out = len(long.encode()) - len(piece.encode())
+    assert note == f"allranks: {left_out:,} more bytes of this line are in {run.logs}/attempt-0/rank-0.log"
+
+
+def test_a_line_of_a_hundred_megabytes_takes_little_memory_and_time(run: RunDir) -> None:
+    for _ in range(100):
+        say(run, "rank-0", b"x" * 2**20)
+    tracemalloc.start()
+    piece, note = texts(run)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * 2**20
+    assert len(piece) < 2 * logs.LONGEST
+    assert "more bytes of this line are in" in note
+
+
+# Progress bars
+
+
+def test_a_bar_that_draws_itself_again_and_again_is_a_line_now_and_then(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def draw(first: int) -> None:
+        say(run, "rank-0", b"".join(b"\r%d of 20000" % n for n in range(first, first + 10_000)))
+
+    def wait_for_the_next() -> None:
+        monkeypatch.setattr(logs, "BAR", 0.0)
+
+    steps = (lambda: draw(0), wait_for_the_next, lambda: draw(10_000), lambda: record(run, phase="succeeded"))
+    shown = [line.text.rpartition("\r")[2] for line in followed(run, ALL, *steps)]
+    assert shown[0] == "9999 of 20000"
+    assert shown[-1] == "19999 of 20000"
+    assert len(shown) < 10
+
+
+def test_bars_that_go_back_up_over_each_other_are_one_line(run: RunDir) -> None:
+    frames = b"".join(b"\r0: %d\n\r1: %d\x1b[A" % (n, n) for n in range(1000))
+    say(run, "rank-0", b"begin\n" + frames + b"\n\nend\n")
+    shown = texts(run)
+    assert shown[0] == "begin"
+    assert shown[-1] == "end"
+    assert any("999" in text for text in shown)
+    assert len(shown) < 6
+
+
+# What was cut away
+
+
+def lines_of(first: int, last: int) -> bytes:
+    return b"".join(b"%07d %s\n" % (n, b"x" * 91) for n in range(first, last))
+
+
+def test_a_log_that_was_cut_begins_with_a_note(run: RunDir) -> None:
+    limit_to(run, 2**20)
+    say(run, "rank-0", lines_of(0, 20_000))
+    files.cut(str(run.logs / "attempt-0" / "rank-0.log"), 2**20)
+    note, *lines = texts(run)
+    assert re.fullmatch(
+        r"allranks: 1,2\d\d,\d00 bytes of this log were cut away: it had grown beyond 1,048,576 .*", note
+    )
+    assert lines == lines_of(20_000 - len(lines), 20_000).decode().splitlines()
+    assert len(lines) * 100 > 2**19
+
+
+@pytest.mark.parametrize("holes", [True, False], ids=["with holes", "by emptying"])
+def test_who_follows_while_a_log_is_cut_misses_and_repeats_nothing(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, holes: bool
+) -> None:
+    limit_to(run, 2**20)
+    if not holes:
+        monkeypatch.setattr(files, "_punch", no_holes)
+    path = run.logs / "attempt-0" / "rank-0.log"
+
+    def grow_and_cut(turn: int) -> Callable[[], None]:
+        def step() -> None:
+            say(run, "rank-0", lines_of(turn * 5000, turn * 5000 + 5000))
+            if turn == 3:  # nobody had a look since: half of it is gone before it was read
+                say(run, "rank-0", lines_of(20_000, 35_000))
+                files.cut(str(path), 2**20)
+
+        return step
+
+    def cut() -> None:
+        files.cut(str(path), 2**20)
+
+    steps = [grow_and_cut(0), grow_and_cut(1), grow_and_cut(2), cut, grow_and_cut(3)]
+    shown = [line.text for line in followed(run, ALL, *steps, lambda: record(run, phase="succeeded"))]
+    numbers = [int(text.split()[0]) for text in shown if not text.startswith("allranks: ")]
+    assert numbers[:15_000] == list(range(15_000))
+    assert numbers == sorted(set(numbers))
+    if holes:
+        assert numbers[-1] == 34_999
+        assert len(shown) - len(numbers) == 1
+    assert path.stat().st_blocks * 512 <= 1.1 * 2**20
+
+
+def no_holes(handle: int, offset: int, length: int) -> None:
+    raise OSError(errno.EOPNOTSUPP, "no holes here")
+
+
+def limit_to(run: RunDir, limit: int) -> None:
+    run.plan.write_text(json.dumps({**json.loads(run.plan.read_text()), "log_limit": limit}))
+
+
+# Since
+
+
+def test_since_a_moment_shows_what_came_later_in_all_attempts(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    for attempt, who, data, at in (
+        (0, "rank-0", b"a\nb\nc", 100.0),
+        (0, "rank-0", b"c\nd\n", 110.0),
+        (0, "rank-1", b"silent since\n", 100.0),
+        (1, "rank-0", b"e\n", 120.0),
+    ):
+        say(run, who, data, attempt)
+        path = run.logs / f"attempt-{attempt}" / f"{who}.log"
+        monkeypatch.setattr(time, "time", lambda at=at: at)
+        files.mark(str(path), path.stat().st_size)
+    assert texts(run, LogFilter(after=0.0)) == ["a", "b", "cc", "d", "silent since", "e"]
+    assert texts(run, LogFilter(after=105.0)) == ["cc", "d", "e"]
+    assert texts(run, LogFilter(after=115.0)) == ["e"]
+    assert texts(run, LogFilter(after=105.0, attempt=0)) == ["cc", "d"]
+    assert texts(run, LogFilter(after=125.0)) == []
+    say(run, "rank-0", b"not marked yet\n", 1)
+    record(run, phase="succeeded", attempt=1)
+    assert [line.text for line in followed(run, LogFilter(after=125.0))] == ["not marked yet"]
 
 
 def test_nothing_is_lost_or_out_of_order_while_four_ranks_write(run: RunDir) -> None:

@@ -139,7 +139,7 @@ def test_a_field_at_its_default_needs_no_note(tmp_path: Path) -> None:
 
 
 def beside_the_document() -> list[str]:
-    honoured = {"kind", "name", "nodes", "ranks_per_node", "run", "launcher", "workdir", "env"}
+    honoured = {"kind", "name", "nodes", "ranks_per_node", "run", "launcher", "workdir", "env", "logs.limit"}
     honoured |= {f"failure.{name}" for name in ("restarts", "start_timeout", "hang_timeout", "grace", "deadline")}
     return [path for path in _fields(Job, "") if path not in honoured]
 

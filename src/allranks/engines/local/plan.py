@@ -85,6 +85,7 @@ def _document(job: Job, workdir: Path, env: dict[str, str]) -> dict[str, Any]:
         "hang_timeout": failure.hang_timeout.seconds,
         "grace": failure.grace.seconds,
         "deadline": failure.deadline.seconds if failure.deadline else None,
+        "log_limit": int(job.logs.limit),
         "state": str(runs_home() / job.name),
         "cache": str(cache_home()),
         "heartbeat": 1.0,

@@ -1,8 +1,9 @@
 """A local run's directory: where it is, who holds it, and what it truthfully says.
 
 ``<state>/runs/<name>/`` holds ``spec.yaml``, ``plan.json``, ``status.json``, ``lock``, ``cancel``, ``secret``,
-``logs/attempt-<a>/`` and ``evidence/attempt-<a>/``. The run's supervisor keeps a POSIX lock on ``lock`` for as long
-as it lives, so a run is alive exactly while that lock is held, whatever was killed and however.
+``logs/attempt-<a>/`` (``rank-<r>.log`` with its ``.times``) and ``evidence/attempt-<a>/``. The run's supervisor keeps a
+POSIX lock on ``lock`` for as long as it lives, so a run is alive exactly while that lock is held, whatever was killed
+and however.
 """
 
 from __future__ import annotations
