@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ IDENTITY = re.compile(
 
 def pytest_configure() -> None:
     adopt_orphans()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a script has it ignored
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +34,7 @@ def own_state(
     home = tmp_path_factory.mktemp("xdg")
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # else every rank compiles torch's modules anew
     # What torch compiles takes a minute and is the same for every test.
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(pytestconfig.cache.mkdir("torch_extensions")))
     monkeypatch.setenv("PATH", f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}")
