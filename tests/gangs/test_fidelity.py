@@ -36,10 +36,16 @@ def plain(argv: list[str], folder: Path, env: dict[str, str]) -> Outcome:
     with open(folder / "plain.log", "wb") as log:
         done = subprocess.run(
             argv, cwd=folder, env={**env, **RANK}, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-            start_new_session=True, timeout=120,
+            start_new_session=True, timeout=120, preexec_fn=no_signal_ignored,
         )  # fmt: skip
     text = (folder / "plain.log").read_text(errors="backslashreplace")
     return comparable(text, folder), done.returncode
+
+
+def no_signal_ignored() -> None:
+    """A test run in the background of a script, or under nohup, has signals ignored that a shell's jobs have not."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def comparable(text: str, folder: Path) -> str:

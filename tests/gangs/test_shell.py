@@ -42,6 +42,7 @@ def g(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IdleGang]:
 
 def test_a_terminal_has_the_nodes_identity_and_the_shells_code(g: IdleGang, terminal: Terminals) -> None:
     shell = terminal("shell", "g", "--node", "1", rows=33, columns=77)
+    shell.expect("% ")
     shell.type(f"{TELL}; pwd\r")
     shell.expect(r"\ng 1/2 1 2 127\.1\.0\.1 \[\]\r\n")
     shell.expect(f"\n{g.folder}\r\n")

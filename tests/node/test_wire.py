@@ -229,8 +229,17 @@ def test_strangers_that_say_nothing_do_not_keep_members_out(tmp_path: Path) -> N
     run(main)
 
 
+async def _join_at_last(port: int, node: int, nodes: int) -> wire.Wire:
+    """Dial again as an agent does: on a busy machine a handshake may take too long."""
+    while True:
+        try:
+            return await join(port, node, nodes, ready=True)
+        except wire.WireError:
+            await asyncio.sleep(0.2)
+
+
 async def _dial_many(port: int, nodes: int) -> None:
-    lines = await asyncio.gather(*(join(port, node, nodes, ready=True) for node in range(nodes)))
+    lines = await asyncio.gather(*(_join_at_last(port, node, nodes) for node in range(nodes)))
     for line in lines:
         assert await line.receive() == {"type": "welcome"}
     start = await lines[0].receive()
@@ -253,7 +262,7 @@ def test_a_thousand_agents_join_within_two_seconds(tmp_path: Path) -> None:
             began = time.monotonic()
             agents = multiprocessing.get_context("fork").Process(target=_many_agents, args=(port, 1000))
             agents.start()
-            while listener.coordinator.last_attempt < 0:
+            while listener.coordinator.last_attempt < 0 and time.monotonic() < began + 60:
                 await asyncio.sleep(0.01)
             taken = time.monotonic() - began
             await asyncio.get_running_loop().run_in_executor(None, agents.join, 20)
