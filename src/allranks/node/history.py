@@ -36,7 +36,8 @@ class History:
         if self._failed or self._next - self._interval <= now < self._next:  # one that was set back counts anew
             return
         self._next = now + self._interval
-        line = json.dumps([round(now, 1), attempt, [[one["rank"], one["rss"], one["completed"]] for one in ranks]])
+        living = [[one["rank"], one["rss"], one["completed"]] for one in ranks if one["rss"]]
+        line = json.dumps([round(now, 1), attempt, living])
         try:
             self._append(line.replace(" ", "") + "\n")
         except (OSError, ValueError) as error:
