@@ -13,7 +13,7 @@ from pathlib import Path
 from allranks import __version__
 from allranks.cli import words
 from allranks.cli.page import causes
-from allranks.cli.page.axis import Axis, moment
+from allranks.cli.page.axis import Axis, clock, moment
 from allranks.cli.page.chart import Points, chart
 from allranks.cli.page.html import Budget, Html, el, join
 from allranks.cli.page.ranks import ranks
@@ -97,9 +97,10 @@ def _head(status: Status, kept: Kept, now: datetime) -> Html:
 
 def _facts(status: Status, now: datetime) -> list[tuple[str, str]]:
     size = f"{words.counted(len(status.nodes), 'node')}, {words.counted(status.world_size, 'rank')}"
+    passed = words.seconds(status, now)
     facts = [
         ("engine", status.engine),
-        ("gang", size),
+        ("gang", size if status.world_size else ""),
         ("restarts used", words.restarts(status)),
         ("transport", status.transport),
         ("started", words.local_time(status.started) if status.started else ""),
@@ -107,10 +108,13 @@ def _facts(status: Status, now: datetime) -> list[tuple[str, str]]:
             "ended" if status.is_over else "as it was",
             words.local_time(status.ended) if status.is_over else f"{now.astimezone():%Y-%m-%d %H:%M:%S}",
         ),
-        ("took" if status.is_over else "for", words.took(status)),
+        (
+            "took" if status.is_over else "for",
+            "" if passed is None or (status.is_over and not status.ended) else clock(passed),
+        ),
         ("exit code", "" if status.exit_code is None else str(status.exit_code)),
     ]
-    return [(name, value) for name, value in facts if value]
+    return [(name, value) for name, value in facts if value not in ("", "-")]
 
 
 def _last_cause(status: Status, kept: Kept) -> Html | None:

@@ -99,10 +99,10 @@ def _evidence(cause: Cause, evidence: Evidence | None, budget: Budget) -> Html |
 
 
 def _alike(stacks: Mapping[int, str], culprit: int | None) -> list[tuple[list[int], str]]:
-    """Ranks whose stacks are the same, the culprit's first, then by how few they are."""
-    ranks: dict[str, list[int]] = {}
+    """The culprit by itself; then ranks whose stacks are the same, by how few they are."""
+    ranks: dict[tuple[bool, str], list[int]] = {}
     for rank, stack in stacks.items():
-        ranks.setdefault(_ADDRESS.sub("", stack), []).append(rank)
+        ranks.setdefault((rank == culprit, _ADDRESS.sub("", stack)), []).append(rank)
     found = [(sorted(alike), stacks[min(alike)]) for alike in ranks.values()]
     return sorted(found, key=lambda one: (culprit not in one[0], len(one[0]), one[0]))
 
@@ -133,7 +133,7 @@ def spans(numbers: Sequence[int]) -> str:
         else:
             found.append([number, number])
     shown = [str(a) if a == b else f"{a}, {b}" if b == a + 1 else f"{a} to {b}" for a, b in found]
-    return ", ".join(shown[:20]) + (", ..." if len(shown) > 20 else "")
+    return ", ".join(shown[:8]) + (f", ... ({len(numbers)} of them)" if len(shown) > 8 else "")
 
 
 def _table(table: str, culprit: int | None) -> Html:
