@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from unicodedata import combining, east_asian_width
 
 # Control sequences, strings to the terminal (titles, links), and single escapes.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
@@ -28,3 +29,22 @@ def one_line(text: str, most: int = 500) -> str:
 def _written_out(found: re.Match[str]) -> str:
     number = ord(found[0])
     return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
+
+
+def fit(text: str, width: int) -> str:
+    """As much of a line as a terminal shows in ``width`` columns."""
+    if text.isascii():
+        return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
+    used = 0
+    for number, character in enumerate(text):
+        used += columns(character)
+        if used > width:
+            return text[:number]
+    return text
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
