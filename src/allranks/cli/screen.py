@@ -103,7 +103,6 @@ class Footer:
     def __init__(self) -> None:
         self._drawn: Sequence[str] = ()
         self._width = 0
-        self._lost = False
 
     @property
     def is_stale(self) -> bool:
@@ -115,14 +114,14 @@ class Footer:
 
         A terminal that is lost is no error: the signal that comes with it says what is to become of the run.
         """
-        if self._lost or (not above and list(lines) == list(self._drawn) and not self.is_stale):
+        if not above and list(lines) == list(self._drawn) and not self.is_stale:
             return
         self._width = size()[0]
         try:
             sys.stdout.write(self._erasing() + above + "\n".join(map(_styled, lines)))
             sys.stdout.flush()
         except OSError:
-            self._lost = True
+            _write_into_nothing()
         self._drawn = lines
 
     def _erasing(self) -> str:
@@ -131,6 +130,14 @@ class Footer:
             return ""
         rows = sum(max(1, -(-columns(line) // self._width)) for line in self._drawn)
         return "\r" + (f"\x1b[{rows - 1}A" if rows > 1 else "") + "\x1b[J"
+
+
+def _write_into_nothing() -> None:
+    """From here on: what is still to be said, and what did not get out, must not fail again."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nothing, stream.fileno())
+    os.close(nothing)
 
 
 def size() -> tuple[int, int]:

@@ -105,5 +105,5 @@ def _rank(rank: RankStatus) -> str:
     if rank.exit is not None:
         return f"{rank.rank}: {rank.state}, exit {rank.exit}"
     known = [f"pid {rank.pid}" if rank.pid else "", words.size(rank.rss) if rank.rss else ""]
-    known.append(f"{words.rate(rank.rate)} collectives/s" if rank.rate is not None else "")
+    known.append(f"{words.rate(rank.rate)}/s" if rank.rate is not None else "")
     return ", ".join([f"{rank.rank}: {rank.state}", *filter(None, known)])

@@ -73,7 +73,7 @@ def _draw(status: Status, last: dict[int, str]) -> tuple[int, int]:
     lines = panel(status, last, width, height)
     if status.causes and height - len(lines) > 2:
         lines += ["", *(fit(line, width) for line in _cause(status))]
-    sys.stdout.write("\x1b[H" + "\r\n".join(f"{line}\x1b[K" for line in lines[:height]) + "\x1b[J")
+    sys.stdout.write("\x1b[H" + "\n".join(f"{line}\x1b[K" for line in lines[:height]) + "\x1b[J")
     sys.stdout.flush()
     return drawn
 
