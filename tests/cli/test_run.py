@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -137,7 +138,7 @@ def terminal() -> Iterator[Callable[..., Terminal]]:
 Terminals = Callable[..., Terminal]
 
 
-def test_a_terminal_shows_coloured_lines_above_a_footer(terminal: Terminals) -> None:
+def test_a_terminal_shows_coloured_lines_above_a_panel(terminal: Terminals) -> None:
     shown = terminal(*job("running,speak,pause,pause,succeed"))
     shown.expect(r"\x1b\[36mrank 0 \| \x1b\[0mhello from rank 0")
     shown.expect(r"digits · running · attempt 0 · restarts 0 of 3 · 2 of 2 nodes there · ")
@@ -151,7 +152,7 @@ def test_ctrl_c_on_a_terminal_asks_and_d_lets_the_run_go_on(terminal: Terminals)
     shown.type("\x03")
     shown.expect(r"\[d\]etach and let it go on, or \[c\]ancel\?")
     shown.type("x")  # neither: asked again, and nothing is ended by a slip
-    shown.expect(r"\? x[^?]*\?25l[^?]*\?25h[^?]*\[c\]ancel\?")
+    shown.expect(r"\? x[^?]*\[c\]ancel\?")
     shown.type("d")
     assert shown.end() == 0
     assert "digits goes on; see: allranks logs -f digits, allranks cancel digits" in shown.seen
@@ -168,6 +169,51 @@ def test_ctrl_c_on_a_terminal_asks_and_c_or_another_ctrl_c_cancels(terminal: Ter
     shown.type(answer)
     assert shown.end() == 130
     assert "digits cancelled in 0:12: cancelled by Ctrl-C" in shown.seen
+
+
+def test_the_panel_has_a_line_a_rank_and_fits_a_terminal_that_becomes_narrower(terminal: Terminals) -> None:
+    shown = terminal(*job("running,speak,wait"))
+    shown.expect(r"rank 0  node 0  running +hello from rank 0\r\n  rank 1  node 1  running +hello from rank 1")
+    shown.resize(24, 40)
+    before = len(shown.seen)
+    shown.expect(r"rank 1  node 1  running +\.\.\.")
+    drawn = shown.seen[before:].split("\x1b[J")[1]
+    assert max(map(len, drawn.splitlines())) < 40
+    assert shown.seen[before:].startswith("\r\x1b[5A\x1b[J"), "three lines that the terminal has broken into six"
+
+
+def test_a_terminal_that_is_lost_cancels_the_run_and_breaks_nothing(
+    terminal: Terminals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    shown = terminal(*job("running,speak,wait"))
+    shown.expect("hello from rank 1")
+    os.close(shown.master)
+    assert shown.process.wait(30) == 143
+    assert ENGINE.status("digits").reason == "the command line got SIGHUP"
+    assert not list(tmp_path.glob("allranks-broke-*"))
+
+
+def test_a_run_is_watched_on_the_terminals_other_screen_until_it_is_over(
+    terminal: Terminals, process: Allranks
+) -> None:
+    process(*job("running,speak,wait", "--detach"))
+    shown = terminal("status", "--watch", "digits")
+    shown.expect(r"\x1b\[\?1049h(?s:.*)digits · running · (?s:.*)rank 1  node 1  running")
+    shown.resize(4, 30)
+    shown.expect(r"digits · running · attempt\x1b\[K|digits · running · attem\.*")
+    ENGINE.cancel("digits", reason="enough")
+    assert shown.end() == 0
+    assert re.search(r"\x1b\[\?1049l(?s:.*)digits: cancelled", shown.seen)
+
+
+def test_a_run_is_watched_line_by_line_without_a_terminal(process: Allranks) -> None:
+    process(*job("running,pause,restart,running,pause,pause,fail", "--detach"))
+    said = process("status", "--watch", "digits")
+    assert said.code == 0
+    assert "attempt 1: 2 ranks on 2 nodes running" in said.out.splitlines()
+    assert "digits: failed" in said.out
+    assert process("status", "--watch", "-o", "json").code == 2
 
 
 # The other verbs

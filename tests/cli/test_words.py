@@ -6,7 +6,7 @@ import pytest
 
 from allranks.cli import words
 from allranks.cli.news import News
-from allranks.cli.screen import footer_of
+from allranks.cli.panel import headline
 from allranks.node.cause import Cause, Secondary
 from allranks.node.status import NodeStatus, Status
 
@@ -105,6 +105,6 @@ def test_a_run_that_succeeded_after_a_restart_does_not_repeat_the_old_cause() ->
 
 
 def test_the_footer_is_one_line_of_how_it_stands() -> None:
-    assert footer_of(status("running", attempt=1, used=1)) == (
+    assert headline(status("running", attempt=1, used=1)) == (
         "digits · running · attempt 1 · restarts 1 of 3 · 2 of 2 nodes there · -"
     )

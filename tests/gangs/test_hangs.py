@@ -36,6 +36,17 @@ time.sleep(5)  # all of them compile
 dist.all_reduce(torch.ones(100))
 """
 
+STRAGGLES = """
+import time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(100))
+if dist.get_rank() == 2:
+    time.sleep(6)
+dist.all_reduce(torch.ones(100))
+time.sleep(2)
+"""
+
 EXPECTED = {
     "stop": "rank 1 on node 0 is stopped (state T",
     "spin": "rank 1 on node 0 had not entered all_reduce #11 that 3 ranks wait in; it was in train.py:",
@@ -73,6 +84,23 @@ def check_evidence(folder: Path, way: str) -> None:
     table = (folder / "table.txt").read_text().splitlines()
     assert table[0].startswith(EXPECTED[way])
     assert [line.split()[0] for line in table[2:]] == ["rank", "0", "1", "2", "3"]
+
+
+def test_a_straggler_is_named_while_the_others_wait_and_nothing_is_done_to_it(tmp_path: Path) -> None:
+    with gang(tmp_path, STRAGGLES, timeout="9s") as g:
+        straggler = eventually("a straggler is named", lambda: g.record().get("straggler"), 60)
+        assert straggler["message"].startswith("rank 2 on node 1 had not entered all_reduce #2 that 3 ranks wait in"), (
+            straggler
+        )
+        assert "it was in train.py:7" in straggler["message"]
+        assert "waiting for" in cli("status", "g").stdout
+        eventually("it has moved on", lambda: not g.record()["straggler"], 30)
+        record = g.until("succeeded", seconds=30)
+        assert not (g.run_directory / "evidence").exists()
+    assert record["causes"] == []
+    samples = (g.run_directory / "history" / "node-1.jsonl").read_text().splitlines()
+    assert all(rss > 10**7 for line in samples for _, rss, _ in json.loads(line)[2])
+    assert max(completed for line in samples for _, _, completed in json.loads(line)[2]) == 2
 
 
 def test_every_kind_of_hang_is_named_with_evidence_and_the_gang_starts_again(tmp_path: Path) -> None:

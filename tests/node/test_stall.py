@@ -47,8 +47,9 @@ class ReportingGang(FakeGang):
                 continue
             agent.told.remove(look)
             for rank in self._ranks_of(agent.node):
-                agent.says(self.coordinator, "account", attempt=look["attempt"], account=self._account(rank))
-            agent.says(self.coordinator, "looked", attempt=look["attempt"])
+                account = self._account(rank)
+                agent.says(self.coordinator, "account", attempt=look["attempt"], keep=look["keep"], account=account)
+            agent.says(self.coordinator, "looked", attempt=look["attempt"], keep=look["keep"])
 
     def _ranks_of(self, node: int) -> list[int]:
         assert self.coordinator.attempt is not None
@@ -148,6 +149,58 @@ def test_time_before_anyone_waits_does_not_count() -> None:
     g.waits_for(1)
     g.passes(TIMEOUT)
     assert not g.is_broken
+
+
+def test_a_straggler_is_named_long_before_it_is_a_hang_and_forgotten_when_it_moves() -> None:
+    g = ReportingGang()
+    g.waits_for(1)
+    g.passes(TIMEOUT / 3)
+    assert g.coordinator.status.straggler is None
+    g.passes(2)
+    straggler = g.coordinator.status.straggler
+    assert straggler
+    assert (straggler.rank, straggler.node) == (1, 0)
+    assert straggler.message.startswith(
+        "rank 1 on node 0 had not entered all_reduce #1 that 3 ranks wait in; it was in"
+    )
+    assert not g.is_broken
+    assert g.saved == {}
+    g.numbers[1] += 1
+    g.passes(1)
+    assert g.coordinator.status.straggler is None
+
+
+def test_a_glance_that_a_look_overtakes_is_not_taken_for_it() -> None:
+    g = suspected()
+    for agent in g.agents:
+        agent.says(g.coordinator, "looked", attempt=0, keep=False)
+    g.coordinator.tick()
+    assert not g.is_broken
+    g.answer()
+    g.coordinator.tick()
+    assert g.is_broken
+
+
+def test_the_status_tells_memory_and_collectives_a_second_of_running_ranks_only() -> None:
+    g = ReportingGang()
+    for _ in range(12):
+        g.numbers[0] += 3
+        g.passes(1)
+    ranks = [rank for node in g.coordinator.status.nodes for rank in node.ranks]
+    assert [rank.rss for rank in ranks] == [1, 1, 1, 1]
+    assert [rank.rate for rank in ranks] == [3.0, None, None, None]
+    g.dies(3)
+    assert g.coordinator.status.nodes[1].ranks[1].rss is None
+
+
+def test_the_status_tells_when_each_attempt_started_ran_and_ended() -> None:
+    g = ReportingGang()
+    g.dies(3)
+    g.idle()
+    first, second = g.coordinator.status.attempts
+    assert first.attempt == 0
+    assert first.started <= first.running <= first.ended <= second.started
+    assert (second.attempt, second.running, second.ended) == (1, "", "")
 
 
 def test_while_any_rank_moves_nobody_hangs() -> None:

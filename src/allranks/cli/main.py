@@ -32,6 +32,7 @@ VERBS = {
     "list": "list the runs, newest first",
     "status": "tell how a run is doing, rank by rank, and why it broke",
     "logs": "show what the ranks printed",
+    "report": "write a page about a run: what broke it, evidence, memory, output",
     "up": "start an idle gang, for exec and shell",
     "exec": "run a command on all ranks of an idle gang",
     "shell": "open a terminal on one node of a gang",

@@ -20,10 +20,12 @@ class News:
         self._attempt = -1
         self._waiting: str | None = None
         self._waiting_since = 0.0
+        self._straggler = ""
 
     def of(self, status: Status, now: float) -> list[str]:
         """What is new in this status; ``now`` is a monotonic time in seconds."""
-        return [*self._new_notes(status), *self._breaks(status), *self._starts(status), *self._waits(status, now)]
+        found = [*self._new_notes(status), *self._breaks(status), *self._starts(status), *self._waits(status, now)]
+        return [*found, *self._straggles(status)]
 
     def _new_notes(self, status: Status) -> Iterator[str]:
         yield from (f"note: {note}" for note in status.notes[self._notes :])
@@ -43,6 +45,12 @@ class News:
             self._attempt = status.attempt
             size = f"{words.counted(status.world_size, 'rank')} on {words.counted(len(status.nodes), 'node')}"
             yield f"attempt {status.attempt}: {size} running"
+
+    def _straggles(self, status: Status) -> Iterator[str]:
+        since = status.straggler.since if status.straggler else ""
+        if since and since != self._straggler:
+            yield words.straggling(status)
+        self._straggler = since or self._straggler
 
     def _waits(self, status: Status, now: float) -> Iterator[str]:
         """Say what is awaited once it takes long, and again whenever it changes."""

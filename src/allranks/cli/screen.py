@@ -1,20 +1,23 @@
-"""Where a followed run is shown: plain lines, or with a footer that tells how it stands when on a terminal."""
+"""Where a followed run is shown: plain lines, or on a terminal with a panel below them that tells how it stands."""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import click
 
-from allranks.cli import words
 from allranks.cli.lines import Prefix
+from allranks.cli.panel import panel
+from allranks.cli.plain import columns
 from allranks.engines.engine import LogLine
 from allranks.node.status import Status
 
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
+REFRESH = 0.25
+"""Seconds between two looks at how the run stands while its ranks print nothing."""
 
 
 class Screen(Protocol):
@@ -33,7 +36,7 @@ class Screen(Protocol):
 def screen(world_size: int) -> Screen:
     """The live screen on a terminal, else the plain one."""
     terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-    return Live(world_size) if terminal else Plain(world_size)
+    return Live(world_size) if terminal and os.environ.get("TERM") != "dumb" else Plain(world_size)
 
 
 class Plain:
@@ -59,67 +62,97 @@ class Plain:
 
 
 class Live:
-    """Everything on the terminal, with a footer below that is drawn anew as the run changes."""
+    """Everything on the terminal, with a panel below that is drawn anew as the run changes."""
 
     def __init__(self, world_size: int) -> None:
-        from rich.console import Console
-        from rich.live import Live as Footer
-
         self._prefix = Prefix(world_size, terminal=True)
-        self._console = Console(highlight=False, markup=False, emoji=False)
-        self._footer = Footer(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
-        self._footer.start()
-        self._last = ""
+        self._footer = Footer()
+        self._last: dict[int, str] = {}
+        self._due = 0.0
 
     def show(self, lines: Sequence[LogLine], news: Iterable[str], status: Status) -> None:
-        """Write what is new above the footer."""
+        """Write what is new above the panel."""
         text = self._prefix.text(lines) + "".join(f"allranks: {line}\n" for line in news)
-        if text:
-            self._console.print(_Ready(text), end="", crop=False)
-        from rich.text import Text
-
-        footer = footer_of(status)
-        if footer != self._last:
-            self._last = footer
-            self._footer.update(Text(footer, no_wrap=True, overflow="ellipsis"), refresh=True)
+        self._last.update((line.rank, line.text) for line in lines if line.rank is not None)
+        now = time.monotonic()
+        if text or now >= self._due or self._footer.is_stale:
+            self._due = now + REFRESH
+            width, height = size()
+            self._footer.draw(text, panel(status, self._last, width - 1, max(height // 3, 1)))
 
     def ask(self, question: str) -> str:
-        """Ask below the ranks' lines, the footer out of the way."""
-        self._footer.stop()
-        self._last = ""
-        try:
-            click.echo(question, nl=False)
-            answer = click.getchar()
-            click.echo(answer)
-        finally:
-            self._footer.start()
+        """Ask below the ranks' lines, the panel out of the way."""
+        self._footer.draw("", [])
+        click.echo(question, nl=False)
+        answer = click.getchar()
+        click.echo(answer)
         return answer
 
     def close(self) -> None:
-        """Take the footer away."""
-        self._footer.stop()
+        """Take the panel away."""
+        self._footer.draw("", [])
 
 
-class _Ready:
-    """Text that is ready for the terminal: Rich need not parse, wrap or measure a thousand lines a second."""
+class Footer:
+    """Lines that stay at the bottom while others scroll by above them.
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    Rich's Live would do but for two things: when the terminal was made narrower, it leaves parts of the old lines
+    behind; and when the terminal has gone, it raises.
+    """
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.segment import Segment
+    def __init__(self) -> None:
+        self._drawn: Sequence[str] = ()
+        self._width = 0
 
-        yield Segment(self._text)
+    @property
+    def is_stale(self) -> bool:
+        """Whether the terminal has another size by now."""
+        return bool(self._drawn) and size()[0] != self._width
+
+    def draw(self, above: str, lines: Sequence[str]) -> None:
+        """Write ``above``, whole lines, and then these instead of the ones before.
+
+        A terminal that is lost is no error: the signal that comes with it says what is to become of the run.
+        """
+        if not above and list(lines) == list(self._drawn) and not self.is_stale:
+            return
+        self._width = size()[0]
+        try:
+            sys.stdout.write(self._erasing() + above + "\n".join(map(_styled, lines)))
+            sys.stdout.flush()
+        except OSError:
+            _write_into_nothing()
+        self._drawn = lines
+
+    def _erasing(self) -> str:
+        """Go to where the old lines begin: narrower than they were, the terminal has broken them into several."""
+        if not self._drawn:
+            return ""
+        rows = sum(max(1, -(-columns(line) // self._width)) for line in self._drawn)
+        return "\r" + (f"\x1b[{rows - 1}A" if rows > 1 else "") + "\x1b[J"
 
 
-def footer_of(status: Status) -> str:
-    """One line: name, phase, attempt, restarts, nodes, time; what is awaited, if anything is."""
-    facts = [
-        status.name,
-        status.phase,
-        f"attempt {status.attempt}",
-        f"restarts {words.restarts(status)}",
-        words.awaited(status),
-        words.took(status),
-    ]
-    return " · ".join(facts)
+def _write_into_nothing() -> None:
+    """From here on: what is still to be said, and what did not get out, must not fail again."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nothing, stream.fileno())
+    os.close(nothing)
+
+
+def size() -> tuple[int, int]:
+    """Columns and rows of the terminal, as they are now."""
+    try:
+        width, height = os.get_terminal_size(sys.stdout.fileno())
+    except OSError:
+        width, height = 0, 0
+    return width or 80, height or 24
+
+
+def _styled(line: str) -> str:
+    """What somebody should look at stands out."""
+    if os.environ.get("NO_COLOR"):
+        return line
+    if line.startswith("! "):
+        return f"\x1b[31m{line}\x1b[0m"
+    return f"\x1b[33m{line}\x1b[0m" if line.startswith("waiting for ") else line

@@ -10,6 +10,7 @@ import click
 from allranks.cli import output as out
 from allranks.cli import words
 from allranks.cli.choose import pick, run_name
+from allranks.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,13 +24,20 @@ MOST_COMMANDS = 5
 
 @click.command()
 @run_name
+@click.option("-w", "--watch", "watched", is_flag=True, help="Go on showing it until the run is over.")
 @out.output_option("json", "yaml")
-def command(name: str | None, output: str | None) -> None:
+def command(name: str | None, watched: bool, output: str | None) -> None:
     """Tell how a run is doing: nodes, ranks, and what broke it; without NAME: the newest.
 
     The keys of -o json are fixed; more may be added.
     """
-    _, status = pick(name)
+    if watched and output:
+        raise UsageError(f"--watch is for people; for programs call 'allranks status -o {output}' again and again")
+    engine, status = pick(name)
+    if watched:
+        from allranks.cli.watch import watch
+
+        status = watch(engine, status.name)
     if output:
         out.write(status.to_json(), output)
     else:
@@ -41,6 +49,8 @@ def show(status: Status, console: Console) -> None:
     console.print(f"{status.name}: {status.phase}", style=words.style(status.phase), end="")
     console.print(f" - {status.reason}" if status.reason else "", soft_wrap=True)
     console.print("  ".join(_facts(status)), soft_wrap=True)
+    if status.straggler:
+        console.print(words.straggling(status), style="yellow", soft_wrap=True)
     console.print(_table(status.nodes))
     for given in status.commands[-MOST_COMMANDS:] if status.stays else ():
         console.print(f"command {given.number}: {words.outcome(given)}", soft_wrap=True)
@@ -94,4 +104,6 @@ def _ranks(ranks: Sequence[RankStatus]) -> str:
 def _rank(rank: RankStatus) -> str:
     if rank.exit is not None:
         return f"{rank.rank}: {rank.state}, exit {rank.exit}"
-    return f"{rank.rank}: {rank.state}" + (f", pid {rank.pid}" if rank.pid else "")
+    known = [f"pid {rank.pid}" if rank.pid else "", words.size(rank.rss) if rank.rss else ""]
+    known.append(f"{words.rate(rank.rate)}/s" if rank.rate is not None else "")
+    return ", ".join([f"{rank.rank}: {rank.state}", *filter(None, known)])

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from allranks.cli.lines import tame
 from allranks.node.cause import Cause
-from allranks.node.status import CommandStatus, NodeStatus, Status
+from allranks.node.status import CommandStatus, NodeStatus, RankStatus, Status
 
 STYLES = {"succeeded": "green", "failed": "red", "cancelled": "yellow", "restarting": "yellow", "running": "cyan"}
 PRESENT = ("ready", "running", "succeeded", "idle")
@@ -109,3 +109,34 @@ def explained(cause: Cause) -> Iterator[str]:
         yield f"secondary: {len(cause.secondary) - 4} more ranks"
     if cause.log:
         yield f"full log: {cause.log}"
+
+
+def state(rank: RankStatus) -> str:
+    """``running``, ``exit 1``."""
+    return rank.state if rank.exit is None else f"exit {rank.exit}"
+
+
+def size(number: float | None) -> str:
+    """Bytes in words: ``512 MiB``, ``1.2 GiB``; ``-`` where they are not known."""
+    if number is None:
+        return "-"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if number < 1000 or unit == "TiB":
+            break
+        number /= 1024
+    return f"{number:.3g} {unit}"
+
+
+def rate(number: float | None) -> str:
+    """Per second: ``12.5``, ``0.08``; ``-`` where it is not known."""
+    return "-" if number is None else f"{number:.3g}" if number < 1000 else f"{number:.0f}"
+
+
+def straggling(status: Status, now: datetime | None = None) -> str:
+    """Whom the others wait for and for how long; empty when they do not."""
+    one = status.straggler
+    if one is None:
+        return ""
+    since = _moment(one.since)
+    passed = max(0.0, ((now or datetime.now(timezone.utc)) - since).total_seconds()) if since else 0.0
+    return f"waiting for {passed:.0f} s: {one.message}"

@@ -6,10 +6,10 @@ a protocol with one method, asked for by ``isinstance``, never by the engine's n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from allranks.node.status import Status
 
@@ -58,6 +58,39 @@ class LogFilter:
     since: int | None = None
     command: int | None = None
     after: float | None = None
+
+
+class Sample(NamedTuple):
+    """One rank at one moment: seconds since 1970, attempt, resident bytes, collectives completed since its start."""
+
+    at: float
+    attempt: int
+    rss: int
+    completed: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was kept of the ranks when an attempt hung: where, the sequence table, and each rank's stacks."""
+
+    folder: str
+    table: str
+    stacks: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What there is of a run beside its status; every text is bounded.
+
+    ``argv`` is its command, ``folder`` where all of it is. ``evidence`` is by attempt, ``tails`` (the last lines of the
+    newest attempt) and ``history`` by rank.
+    """
+
+    argv: tuple[str, ...] = ()
+    folder: str = ""
+    evidence: Mapping[int, Evidence] = field(default_factory=dict)
+    tails: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    history: Mapping[int, Sequence[Sample]] = field(default_factory=dict)
 
 
 class Engine(Protocol):
@@ -141,6 +174,22 @@ class CanLog(Protocol):
         None means that there is nothing new for a moment. A last line without a line end comes when its attempt is
         over.
         """
+
+
+@runtime_checkable
+class CanTail(Protocol):
+    """The engine can tell quickly what its ranks printed last."""
+
+    def tails(self, name: str, ranks: Collection[int]) -> Mapping[int, Sequence[str]]:
+        """The last lines of these ranks in the newest attempt, bounded in number and length. Raises NotFound."""
+
+
+@runtime_checkable
+class CanReport(Protocol):
+    """The engine keeps what a report of a run is made of."""
+
+    def kept(self, name: str) -> Kept:
+        """All that there is by now, also of a run that goes on or never started. Raises NotFound."""
 
 
 @runtime_checkable

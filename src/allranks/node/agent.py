@@ -140,7 +140,9 @@ class Agent:
         elif kind == "command":
             self._take(message)
         elif kind == "look":
-            self._looking = asyncio.ensure_future(self.ranks.sampler.look(int(message["attempt"])))
+            self._looking = asyncio.ensure_future(
+                self.ranks.sampler.look(int(message["attempt"]), bool(message["keep"]))
+            )
         elif kind == "finish":
             log(f"finished: {message['phase']} {message['reason']}")
             return EXIT_DONE if message["phase"] == "succeeded" else EXIT_GIVEN_UP

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from typing import Any, Callable, Mapping, Optional
 
+from allranks.node.cause import utc
 from allranks.node.course import MAX_CAUSES, Course
 from allranks.node.death import Death
 from allranks.node.rollcall import Member, check_hello
@@ -114,6 +115,8 @@ class Coordinator(Course):
             for rank, pid in message["pids"].items():
                 if self.gang.node_of(int(rank)) == member.node:
                     self.attempt.pids[int(rank)] = int(pid)
+            if self.attempt.all_started and not self.attempts[-1].running:
+                self.attempts[-1].running = utc()
 
     def _on_listening(self, member: Member, message: Mapping[str, Any]) -> None:
         if member.node == 0 and self._is_current(message):

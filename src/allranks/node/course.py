@@ -18,7 +18,7 @@ from allranks.node.command import Commands
 from allranks.node.gang import Gang
 from allranks.node.rollcall import Member, RollCall
 from allranks.node.stall import Stall
-from allranks.node.status import Status
+from allranks.node.status import AttemptStatus, Status
 
 STOP_MARGIN = 15.0
 EXPLANATION_WAIT = 1.0
@@ -63,6 +63,7 @@ class Course:
         self.attempt: Optional[Attempt] = None
         self.last_attempt, self.used = -1, 0
         self.causes: List[Cause] = []
+        self.attempts: List[AttemptStatus] = []
         self.started, self.ended = time.time(), ""
         self.refusals: Dict[str, str] = {}
         self.notes: List[str] = []
@@ -78,6 +79,7 @@ class Course:
     def _take_over(self, earlier: Status) -> None:
         """Go on with the count and the causes of a coordinator that was killed."""
         self.used, self.causes, self.notes = earlier.restarts["used"], list(earlier.causes), list(earlier.notes)
+        self.attempts = list(earlier.attempts)
         if earlier.started:
             self.started = datetime.fromisoformat(earlier.started.replace("Z", "+00:00")).timestamp()
         self.commands.take_over(earlier.commands)
@@ -173,6 +175,7 @@ class Course:
 
     def _blame_lost_coordinator(self) -> None:
         """This coordinator replaces one that died during an attempt: that attempt counts."""
+        self._end_attempt()
         why = f"node 0: the coordinator {self._how_lost}"
         self.causes.append(Cause(self.last_attempt, "node_lost", utc(), why, node=0, exit=EXIT_UNNAMED))
         self._restart_or_conclude(self.causes[-1])
@@ -199,6 +202,7 @@ class Course:
         self.roll.lift_fences()
         self.last_attempt += 1
         self.attempt = Attempt(self.last_attempt, self.gang.world_size, port)
+        self.attempts = [*self.attempts[-MAX_CAUSES + 1 :], AttemptStatus(self.last_attempt, utc())]
         self.commands.count(self.last_attempt)
         self.stall.begin(self.attempt)
         self.state, self._others_told = "running", False
@@ -254,6 +258,7 @@ class Course:
             if not member.idle:
                 member.close()
                 self.roll.lose(member, silent=True)
+        self._end_attempt()
         if self.verdict is not None:
             self._conclude(self.verdict)
             return
@@ -261,6 +266,10 @@ class Course:
         cause = self.attempt.cause or self.attempt.blame(self.attempt.broken_at)
         self._blame(cause)
         self._restart_or_conclude(cause)
+
+    def _end_attempt(self) -> None:
+        if self.attempts and not self.attempts[-1].ended:
+            self.attempts[-1].ended = utc()
 
     def _blame(self, cause: Cause) -> None:
         self.causes = [*self.causes[-MAX_CAUSES + 1 :], cause]
@@ -301,6 +310,7 @@ class Course:
 
     def _conclude(self, verdict: Verdict) -> None:
         """The command is over: with it the run, unless the gang stays."""
+        self._end_attempt()
         self.commands.end(verdict.phase, verdict.reason, verdict.code)
         if verdict.whole or not self.gang.stays:
             self._finish(verdict)

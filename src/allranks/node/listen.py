@@ -23,6 +23,7 @@ TICK = 0.05
 BACKLOG = 1024  # asyncio listens anew, with 100 by default: a thousand agents would wait for TCP's resends
 RECORD_INTERVAL = 0.05
 RECORD_SHARE = 10
+VITALS_INTERVAL, VITALS_SHARE = 1.0, 100
 LAST_WORDS = 5.0
 SPARE_HANDSHAKES = 64
 SPARE, SPARE_OF_A_RANK = 128 * 1024, 256
@@ -116,12 +117,20 @@ class Listener:
             await asyncio.sleep(TICK / 5)
 
     async def _record(self) -> None:
+        """At once when something happened; how the ranks do is worth a hundredth of our time."""
+        took, vitals = 0.0, self.coordinator.stall.vitals
         while True:
-            await self._dirty.wait()
+            try:
+                await asyncio.wait_for(self._dirty.wait(), max(VITALS_INTERVAL, VITALS_SHARE * took))
+            except asyncio.TimeoutError:
+                if not vitals.fresh:
+                    continue
             self._dirty.clear()
+            vitals.fresh = False
             began = time.monotonic()
             written = self._write_record()
-            await asyncio.sleep(max(RECORD_INTERVAL, RECORD_SHARE * (time.monotonic() - began)))
+            took = time.monotonic() - began
+            await asyncio.sleep(max(RECORD_INTERVAL, RECORD_SHARE * took))
             if not written:
                 await asyncio.sleep(UNWRITABLE_PAUSE)
                 self._dirty.set()

@@ -64,6 +64,8 @@ def status(c: Course) -> Status:
         notes=list(c.notes),
         stays=c.gang.stays,
         commands=[replace(command) for command in c.commands.records],
+        attempts=[replace(one) for one in c.attempts],
+        straggler=c.stall.straggler if c.state == "running" else None,
     )
 
 
@@ -91,4 +93,5 @@ def _rank_status(c: Course, node: int, local_rank: int) -> RankStatus:
         found.state, found.exit = "ended", death.exit
     elif found.pid is not None and c.state in ("running", "stopping"):
         found.state = "running"
+        found.rss, found.rate = c.stall.vitals.of(rank)
     return found

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 from allranks.node import evidence, processes, watch
 from allranks.node.death import read_tail
 from allranks.node.gang import Gang
+from allranks.node.history import History, path_of
 from allranks.node.links import Answer, Link, Links
 
 LONGEST_INTERVAL, SHORTEST_INTERVAL = 1.0, 0.1
@@ -28,6 +29,7 @@ class Sampler:
     def __init__(self, gang: Gang, node: int, tell: Callable[..., None], pids: Callable[[], Mapping[int, int]]) -> None:
         self._gang, self._node, self._tell, self._pids = gang, node, tell, pids
         self._links = Links()
+        self._history = History(path_of(gang.state, node), lambda text: tell(type="note", text=text))
         self._attempt = -1
         self._stopped_since: Dict[int, float] = {}
 
@@ -62,7 +64,9 @@ class Sampler:
             if waiting:
                 await asyncio.wait(waiting, timeout=ANSWER_WAIT)
             if ranks:
-                self._tell(type="progress", attempt=self._attempt, ranks=[self._progress(r) for r in ranks])
+                progress = [self._progress(rank) for rank in ranks]
+                self._tell(type="progress", attempt=self._attempt, ranks=progress)
+                self._history.add(self._attempt, progress)
 
     def _ranks(self) -> Dict[int, int]:
         return {rank: pid for rank, pid in sorted(self._pids().items()) if rank >= 0 and pid}
@@ -90,19 +94,24 @@ class Sampler:
 
     # ---- a look at everything
 
-    async def look(self, attempt: int) -> None:
-        """Keep the evidence of all ranks of this node, then tell what the coordinator needs of it."""
-        if attempt == self._attempt:
-            accounts = await asyncio.gather(*(self._look_at(rank, pid) for rank, pid in self._ranks().items()))
-            for account in accounts:
-                self._tell(type="account", attempt=attempt, account=account)
-        self._tell(type="looked", attempt=attempt)
+    async def look(self, attempt: int, keep: bool) -> None:
+        """Tell the coordinator what it needs of all ranks of this node; ``keep`` their evidence before.
 
-    async def _look_at(self, rank: int, pid: int) -> Dict[str, Any]:
+        Without ``keep`` it is a glance, which must do nothing to a rank: one that does not answer is sent no signal.
+        """
+        if attempt == self._attempt:
+            accounts = await asyncio.gather(*(self._look_at(rank, pid, keep) for rank, pid in self._ranks().items()))
+            for account in accounts:
+                self._tell(type="account", attempt=attempt, keep=keep, account=account)
+        self._tell(type="looked", attempt=attempt, keep=keep)
+
+    async def _look_at(self, rank: int, pid: int, keep: bool) -> Dict[str, Any]:
         link = self._links.main_of(rank)
         kernel = evidence.kernel_state(link.pid if link else pid)
         silent = self._silent(rank, link, kernel["state"])
-        answer, stacks, frames = await _question(link, silent > 0, kernel["state"] in ("T", "t"))
+        if silent and not keep:
+            link = None
+        answer, stacks, frames = await _question(link, silent > 0, kernel["state"] in ("T", "t"), keep)
         account = {
             "rank": rank, "node": self._node, "pid": pid, **kernel, "silent": round(silent, 1),
             "watched": bool(answer) or silent > 0, "where": evidence.where(frames),
@@ -110,14 +119,18 @@ class Sampler:
             "groups": evidence.short_groups(answer.get("groups", {})),
             "tail": read_tail(self._gang.log_of(self._attempt, rank))[-TAIL:],
         }  # fmt: skip
+        if not keep:
+            return account
         failed = evidence.keep(self._gang, self._attempt, account, answer, stacks or _no_stacks(link, kernel))
         if failed:
             self._tell(type="note", text=failed)
         return account
 
 
-async def _question(link: Optional[Link], silent: bool, stopped: bool) -> Tuple[Answer, str, List[evidence.Frame]]:
-    """What the thread answers with its stacks; else the stacks that the signal gives."""
+async def _question(
+    link: Optional[Link], silent: bool, stopped: bool, dump: bool
+) -> Tuple[Answer, str, List[evidence.Frame]]:
+    """What the thread answers with its stacks; else, if ``dump``, the stacks that the signal gives."""
     if link is None:
         return {}, "", []
     if not silent:
@@ -126,6 +139,8 @@ async def _question(link: Optional[Link], silent: bool, stopped: bool) -> Tuple[
         answer = future.result() if future.done() else None
         if answer and "threads" in answer:
             return answer, evidence.render(answer["threads"]), evidence.main_frames(answer["threads"])
+    if not dump:
+        return {}, "", []
     text = evidence.without_ours(await link.dump(stopped))
     return {}, text, evidence.dumped_frames(text)
 

@@ -15,13 +15,19 @@ LONGEST_LINE = 60
 
 @dataclass
 class RankStatus:
-    """``state`` is waiting, running or ended; ``exit`` is the shell's code (128 + n for signal n)."""
+    """``state`` is waiting, running or ended; ``exit`` is the shell's code (128 + n for signal n).
+
+    While it runs, ``rss`` is its resident memory in bytes and ``rate`` how many collectives it completed a second over
+    the last 5 to 10 seconds, each None where that is not known.
+    """
 
     rank: int
     local_rank: int
     pid: Optional[int] = None
     state: str = "waiting"
     exit: Optional[int] = None
+    rss: Optional[int] = None
+    rate: Optional[float] = None
 
 
 @dataclass
@@ -34,6 +40,26 @@ class NodeStatus:
     phase: str = "pending"
     reason: str = ""
     ranks: List[RankStatus] = field(default_factory=list)
+
+
+@dataclass
+class AttemptStatus:
+    """When an attempt was started, when all of its ranks ran, and when the last of them was gone."""
+
+    attempt: int
+    started: str
+    running: str = ""
+    ended: str = ""
+
+
+@dataclass
+class Straggler:
+    """Others wait in a collective and nothing moves since ``since``; ``rank`` is None where nobody can be named."""
+
+    message: str
+    since: str
+    rank: Optional[int] = None
+    node: Optional[int] = None
 
 
 @dataclass
@@ -76,7 +102,8 @@ class Status:
 
     ``attempt`` counts from 0. ``restarts`` holds ``used`` and ``allowed``. ``exit_code`` is what ``run``
     exits with once the phase is one of ENDED. ``notes`` are lines a user should see once. ``stays`` says that the gang
-    is idle between ``commands`` and ends only when it is ended.
+    is idle between ``commands`` and ends only when it is ended. ``attempts`` are the newest ones. ``straggler`` is
+    whom the others wait for, once that takes seconds, long before it is taken for a hang.
     """
 
     name: str
@@ -95,6 +122,8 @@ class Status:
     notes: List[str] = field(default_factory=list)
     stays: bool = False
     commands: List[CommandStatus] = field(default_factory=list)
+    attempts: List[AttemptStatus] = field(default_factory=list)
+    straggler: Optional[Straggler] = None
 
     @property
     def is_over(self) -> bool:
@@ -102,7 +131,7 @@ class Status:
 
     def end(self, phase: str, reason: str, code: int) -> None:
         """Say how it ended, where it could not say so itself: the run, and the command that ran."""
-        self.phase, self.reason, self.exit_code = phase, reason, code
+        self.phase, self.reason, self.exit_code, self.straggler = phase, reason, code, None
         for command in self.commands:
             if not command.is_over:
                 command.phase, command.reason, command.exit_code = phase, reason, code
@@ -116,6 +145,7 @@ class Status:
         found = replace(
             self, name=f"{self.name} ({command.line})", attempt=max(first, last), started=command.started,
             causes=[cause for cause in self.causes if first <= cause.attempt <= max(first, last)],
+            attempts=[one for one in self.attempts if first <= one.attempt <= max(first, last)],
         )  # fmt: skip
         if command.is_over:
             found.phase, found.reason = command.phase, command.reason
@@ -125,13 +155,18 @@ class Status:
     def to_json(self) -> Dict[str, Any]:
         nodes = [{**vars(node), "ranks": [dict(vars(rank)) for rank in node.ranks]} for node in self.nodes]
         causes, commands = [cause.to_json() for cause in self.causes], [dict(vars(c)) for c in self.commands]
-        return {**vars(self), "nodes": nodes, "causes": causes, "commands": commands}
+        attempts = [dict(vars(one)) for one in self.attempts]
+        straggler = dict(vars(self.straggler)) if self.straggler else None
+        lists = {"nodes": nodes, "causes": causes, "commands": commands, "attempts": attempts}
+        return {**vars(self), **lists, "straggler": straggler}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Status:
         fields = dict(data)
         fields["causes"] = [Cause.from_json(c) for c in fields.get("causes", ())]
         fields["commands"] = [CommandStatus(**c) for c in fields.get("commands", ())]
+        fields["attempts"] = [AttemptStatus(**one) for one in fields.get("attempts", ())]
+        fields["straggler"] = Straggler(**fields["straggler"]) if fields.get("straggler") else None
         fields["nodes"] = [
             NodeStatus(**{**n, "ranks": [RankStatus(**r) for r in n.get("ranks", ())]}) for n in fields.get("nodes", ())
         ]

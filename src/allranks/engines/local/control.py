@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allranks import node
-from allranks.engines.engine import LogFilter, LogLine, Plan
-from allranks.engines.local import commands, logs
+from allranks.engines.engine import Kept, LogFilter, LogLine, Plan
+from allranks.engines.local import commands, kept, logs
 from allranks.engines.local.rundir import (
     Holder,
     RunDir,
@@ -121,6 +121,12 @@ class LocalEngine:
 
     def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
         return logs.follow(find(name), wanted) if follow else logs.read(find(name), wanted)
+
+    def tails(self, name: str, ranks: Collection[int]) -> Mapping[int, Sequence[str]]:
+        return kept.tails(find(name), ranks)
+
+    def kept(self, name: str) -> Kept:
+        return kept.read(find(name))
 
     def up(self, plan: Plan) -> LocalRun:
         return self.submit(replace(plan, documents=({**plan.documents[0], "stays": True},)), detach=True)

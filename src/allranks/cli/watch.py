@@ -1,0 +1,84 @@
+"""Watch a run without taking part in it: a panel that fills the terminal, or plain lines where there is none."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import click
+
+from allranks.cli import words
+from allranks.cli.news import News
+from allranks.cli.panel import MOST_RANKS, panel
+from allranks.cli.plain import fit, one_line
+from allranks.cli.screen import size
+from allranks.engines.engine import CanTail, Engine
+from allranks.node.status import Status
+
+REFRESH, POLL = 0.5, 0.1
+_OTHER_SCREEN, _OWN_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+_CAUSE_LINES = 8
+
+
+def watch(engine: Engine, name: str) -> Status:
+    """Show how a run stands until it is over; return how it ended."""
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        return _on_terminal(engine, name)
+    return _in_lines(engine, name)
+
+
+def _in_lines(engine: Engine, name: str) -> Status:
+    news = News()
+    while not (status := engine.status(name)).is_over:
+        for line in news.of(status, time.monotonic()):
+            click.echo(line)
+        time.sleep(REFRESH)
+    return status
+
+
+def _on_terminal(engine: Engine, name: str) -> Status:
+    """On the terminal's other screen, so that what was there before comes back. Raises OSError when it is lost."""
+    sys.stdout.write(_OTHER_SCREEN)
+    try:
+        while not (status := engine.status(name)).is_over:
+            last = _last_lines(engine, status)
+            drawn = _draw(status, last)
+            due = time.monotonic() + REFRESH
+            while time.monotonic() < due and size() == drawn:
+                time.sleep(POLL)
+        return status
+    finally:
+        _leave()
+
+
+def _leave() -> None:
+    try:
+        sys.stdout.write(_OWN_SCREEN)
+        sys.stdout.flush()
+    except OSError:
+        pass  # the terminal has gone, and with it what would have to be mended
+
+
+def _last_lines(engine: Engine, status: Status) -> dict[int, str]:
+    if status.world_size > MOST_RANKS or not isinstance(engine, CanTail):
+        return {}
+    found = engine.tails(status.name, range(status.world_size))
+    return {rank: lines[-1] for rank, lines in found.items() if lines}
+
+
+def _draw(status: Status, last: dict[int, str]) -> tuple[int, int]:
+    """Fill the terminal; return the size that it had."""
+    width, height = drawn = size()
+    lines = panel(status, last, width, height)
+    if status.causes and height - len(lines) > 2:
+        lines += ["", *(fit(line, width) for line in _cause(status))]
+    sys.stdout.write("\x1b[H" + "\n".join(f"{line}\x1b[K" for line in lines[:height]) + "\x1b[J")
+    sys.stdout.flush()
+    return drawn
+
+
+def _cause(status: Status) -> list[str]:
+    cause = status.causes[-1]
+    head = f"attempt {cause.attempt} ({words.local_time(cause.at)}): {one_line(cause.message)}"
+    return [head, *(f"  | {one_line(line)}" for line in cause.tail[-_CAUSE_LINES:])]
