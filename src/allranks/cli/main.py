@@ -37,7 +37,7 @@ VERBS = {
     "exec": "run a command on all ranks of an idle gang",
     "shell": "open a terminal on one node of a gang",
     "cancel": "end a run and everything that belongs to it",
-    "fabric": "tell what NCCL will use of this node's network, and what must be set",
+    "fabric": "tell what NCCL will use of the network here",
     "init": "write a commented spec to start from",
     "engines": "list where a gang can run",
 }

@@ -7,18 +7,30 @@ GID indexes differ from pod to pod (NVIDIA/nccl#718, multus-cni#1100).
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Tuple
+from functools import partial
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from allranks.fabric.devices import Host, Port
 from allranks.fabric.gid import Gid
 from allranks.fabric.nccl import CHOOSES_GIDS, Choice, HcaList, by_name, choose, socket_netdevs
+from allranks.fabric.right import (
+    FAMILY,
+    HCA,
+    INDEX,
+    RANGE,
+    best_ports,
+    common_indexes,
+    exactly,
+    having,
+    ranges,
+    right_gids,
+    right_indexes,
+)  # fmt: skip
 from allranks.fabric.settings import Settings
 from allranks.fabric.version import NEWEST, OLDEST, Version, shown
 
 AUTO, REQUIRED, OFF = "auto", "required", "off"
-FAMILY, RANGE, HCA, INDEX = "NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX"
 
 CLOSED = {"EFA": "AWS Libfabric", "GKE gIB": "gIB", "InfiniBand": "IB", "RoCE": "IB", "Ethernet": "IB", "none": "IB"}
 """What NCCL_NET must be for NCCL to fail rather than take TCP (src/plugin/net.cc: a network that is named and not there
@@ -263,29 +275,30 @@ class _Maker:
 
     def _remedies(self, wanted: Tuple[Port, ...]) -> Iterator[Dict[str, str]]:
         """From the least to the most. What somebody has set himself is never among it."""
-        devices = {HCA: _exactly(wanted, self._host)}
-        gids = [{}, {FAMILY: "AF_INET6"}, *_ranges(wanted)]  # type: List[Dict[str, str]]
+        devices = {HCA: exactly(wanted, self._host)}
+        gids = [{}, {FAMILY: "AF_INET6"}, *ranges(wanted)]  # type: List[Dict[str, str]]
         for remedy in (*gids, *({**devices, **gid} for gid in gids)):
             if self._free(remedy):
                 yield remedy
-        for index in sorted(_common(wanted)):
+        for index in sorted(common_indexes(wanted)):
             for more in ({}, devices):  # type: Dict[str, str]
                 if self._free({INDEX: "", **more}):
                     yield {**more, INDEX: str(index)}
 
     def _fewer(self, wanted: Tuple[Port, ...]) -> Iterator[Tuple[Dict[str, str], Tuple[Port, ...]]]:
         """Parts of the ports that one setting suits, the fastest part first."""
-        indexes = {gid.index for port in wanted for gid in right_gids(port)}
-        parts = [
-            (({FAMILY: "AF_INET6"} if not ipv4 else {}), _with(wanted, lambda gid, ipv4=ipv4: gid.is_ipv4 == ipv4))
-            for ipv4 in (True, False)
+        parts: List[Tuple[Dict[str, str], Tuple[Port, ...]]] = [
+            ({}, having(wanted, lambda gid: gid.is_ipv4)),
+            ({FAMILY: "AF_INET6"}, having(wanted, lambda gid: not gid.is_ipv4)),
         ]
-        parts += [({INDEX: str(i)}, _with(wanted, lambda gid, i=i: gid.index == i)) for i in sorted(indexes)]
+        for index in sorted({gid.index for port in wanted for gid in right_gids(port)}):
+            parts.append(({INDEX: str(index)}, having(wanted, partial(_is_at, index))))
         parts.sort(key=lambda part: -sum(port.rate or 1 for port in part[1]))
         for gids, ports in parts:
-            remedy = {HCA: _exactly(ports, self._host), **gids}
-            if ports and self._free(remedy):
-                yield remedy, ports
+            for more in ({}, gids):  # type: Dict[str, str]
+                remedy = {HCA: exactly(ports, self._host), **more}
+                if ports and self._free(remedy):
+                    yield remedy, ports
 
     def _free(self, remedy: Dict[str, str]) -> bool:
         return not any(self._settings.get(name) for name in remedy)
@@ -293,7 +306,7 @@ class _Maker:
     def _is_right(self, remedy: Dict[str, str], wanted: Tuple[Port, ...]) -> bool:
         choice = choose(self._host, self._version, self._settings.with_(remedy))
         return {one.port for one in choice.chosen} == set(wanted) and not any(
-            one.error or one.gid_index not in _indexes(one.port) for one in choice.chosen
+            one.error or one.gid_index not in right_indexes(one.port) for one in choice.chosen
         )
 
     def _say_remedy(self, remedy: Dict[str, str]) -> None:
@@ -313,7 +326,7 @@ class _Maker:
         for one in choice.chosen:
             if one.error:
                 self._say("error", one.port.name, f"NCCL {shown(self._version)} ends here: {one.error}")
-            elif one.port in wanted and one.gid_index not in _indexes(one.port):
+            elif one.port in wanted and one.gid_index not in right_indexes(one.port):
                 better = ", ".join(f"{gid.index} ({gid.address})" for gid in right_gids(one.port)) or "none"
                 given = self._settings.get(INDEX)
                 self._say(
@@ -322,92 +335,8 @@ class _Maker:
                 )  # fmt: skip
 
 
-# ---- what is right
-
-
-def right_gids(port: Port) -> Tuple[Gid, ...]:
-    """The GIDs that reach other nodes: own and routable before link-local, RoCE v2 before v1."""
-    own = [gid for gid in port.filled if not gid.foreign and gid.roce]
-    for is_routable in (True, False):
-        for roce in (2, 1):
-            found = tuple(gid for gid in own if gid.is_routable == is_routable and gid.roce == roce)
-            if found:
-                return found
-    return ()
-
-
-def _indexes(port: Port) -> FrozenSet[int]:
-    """Of InfiniBand NCCL's own index is right, whatever it is."""
-    if port.link_layer == "InfiniBand":
-        return frozenset(range(2))
-    return frozenset(gid.index for gid in right_gids(port))
-
-
-def best_ports(usable: List[Port]) -> Tuple[Tuple[Port, ...], List[Tuple[Port, str]]]:
-    """The ports for training among those that work, and why each of the others is not.
-
-    One link layer, because NCCL cannot connect one with another (net_ib: "Attempted to merge incompatible devices"):
-    the faster in sum. And none that has less than half the rate of the fastest: those are for storage or management.
-    """
-    rates: Dict[str, float] = {}
-    for port in usable:
-        rates[port.link_layer] = rates.get(port.link_layer, 0) + (port.rate or 1)
-    layer = max(rates, key=lambda name: rates[name], default="")
-    fastest = max((port.rate or 0 for port in usable if port.link_layer == layer), default=0)
-    best, out = [], []
-    for port in usable:
-        if port.link_layer != layer:
-            out.append((port, f"it is {port.link_layer}, the faster others are {layer}: not for NCCL"))
-        elif port.rate is not None and port.rate * 2 < fastest:
-            out.append(
-                (port, f"its {port.rate:g} Gbit/s are less than half of the fastest's {fastest:g}: not for NCCL")
-            )
-        else:
-            best.append(port)
-    return tuple(best), out
-
-
-# ---- how it is written
-
-
-def _exactly(ports: Tuple[Port, ...], host: Host) -> str:
-    """NCCL_IB_HCA for these ports; the port number only where a device has another that is not meant."""
-    entries: List[str] = []
-    for port in sorted(ports, key=by_name):
-        siblings = [other for other in host.ports if other.device == port.device and other.state == "ACTIVE"]
-        entries.append(port.device if set(siblings) <= set(ports) else port.name)
-    return "=" + ",".join(dict.fromkeys(entries))
-
-
-def _ranges(ports: Tuple[Port, ...]) -> Iterator[Dict[str, str]]:
-    """The narrowest range that holds a right GID of every port, for either family."""
-    for is_ipv4, family in ((True, {}), (False, {FAMILY: "AF_INET6"})):  # type: bool, Dict[str, str]
-        found = [[gid for gid in right_gids(port) if gid.is_ipv4 == is_ipv4] for port in ports]
-        if all(found):
-            yield {**family, RANGE: _narrowest([gids[0] for gids in found])}
-
-
-def _narrowest(gids: List[Gid]) -> str:
-    """The smallest CIDR range that holds all these addresses; /1 at least, because NCCL ignores /0."""
-    width = 32 if gids[0].is_ipv4 else 128
-    numbers = [gid.number & (1 << width) - 1 for gid in gids]
-    differing = 0
-    for number in numbers:
-        differing |= number ^ numbers[0]
-    bits = max(1, width - differing.bit_length())
-    first = numbers[0] >> (width - bits) << (width - bits)
-    address = ipaddress.IPv4Address(first) if width == 32 else ipaddress.IPv6Address(first)
-    return f"{address}/{bits}"
-
-
-def _common(ports: Tuple[Port, ...]) -> FrozenSet[int]:
-    """Indexes that are right on every port."""
-    found = [_indexes(port) for port in ports if port.link_layer == "Ethernet"]
-    return frozenset.intersection(*found) if found else frozenset()
-
-
-def _with(ports: Tuple[Port, ...], test: Any) -> Tuple[Port, ...]:
-    return tuple(port for port in ports if any(test(gid) for gid in right_gids(port)))
+def _is_at(index: int, gid: Gid) -> bool:
+    return gid.index == index
 
 
 def _chosen(choice: Choice, name: str) -> str:

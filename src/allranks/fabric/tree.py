@@ -137,7 +137,10 @@ class Archive(Tree):
             with tarfile.open(path, "r:*") as tar:
                 self._load(tar)
         except (tarfile.TarError, EOFError, OSError, ValueError) as error:
-            raise NotATree(f"{path} cannot be read as a tar file: {str(error) or type(error).__name__}") from error
+            why = (
+                (str(error) or type(error).__name__).splitlines()[0].rstrip(":")
+            )  # tarfile says what it tried, on lines
+            raise NotATree(f"{path} cannot be read as a tar file: {why}") from error
 
     def _load(self, tar: tarfile.TarFile) -> None:
         total = 0
