@@ -282,6 +282,14 @@ def main(argv: List[str]) -> int:
     except NoPlace as error:
         log(f"cannot tell which node this is: {error} (read as engine {gang.identity or gang.engine})")
         return EXIT_GIVEN_UP
+    if gang.rdma:
+        from allranks.node import network  # not for the agents of this machine, whose start is counted in milliseconds
+
+        try:
+            gang = network.settle(gang, place.node, os.environ, log)
+        except network.NotATree as error:
+            log(f"cannot tell what this node's network is: {error}")
+            return EXIT_GIVEN_UP
     return asyncio.run(Node(gang, place, argv[1], listening).run())
 
 

@@ -1,6 +1,6 @@
 """The agent as one file: ``python3 agent.pyz init PLAN`` in any image that has Python 3.8.
 
-Holds ``node/`` and every engine's ``identity.py``, nothing else; deterministic, so that the same code is the same
+Holds ``node/``, ``fabric/`` and every engine's ``identity.py``, nothing else; deterministic: the same code is the same
 bytes. ``entry`` is what our own processes start each other by, whether they run from the file or from the package.
 """
 
@@ -37,7 +37,8 @@ def build(path: str) -> int:
 def _names() -> List[str]:
     node = [
         os.path.relpath(os.path.join(folder, name), ROOT)
-        for folder, _, names in os.walk(os.path.join(ROOT, "allranks", "node"))
+        for part in ("node", "fabric")
+        for folder, _, names in os.walk(os.path.join(ROOT, "allranks", part))
         for name in names
         if name.endswith(".py")
     ]

@@ -59,10 +59,11 @@ def rank_environment(gang: Gang, rank: int, attempt: int, address: str, port: in
 
 
 def node_environment(gang: Gang, node: int, attempt: int) -> Dict[str, str]:
-    """What all ranks of one node share: the variables of the pod it pretends to be among it, but not its identity."""
+    """What all ranks of one node share: what was decided for its network, and of its pretended pod all but identity."""
     pod = gang.pods[node].environment(gang.root_of(node)) if gang.pods else {}
     return {
         **clean(pod),
+        **gang.network,
         "ALLRANKS_RUN": gang.run,
         "ALLRANKS_NODE": str(node),
         "ALLRANKS_NODES": str(gang.nodes),

@@ -20,6 +20,9 @@ class Gang:
     seconds; one that is silent for ``lease`` is lost. A log file holds at most ``log_limit`` bytes.
     ``identity`` is the engine by whose variables an agent finds its place, where that is not ``engine`` itself: then
     ``pods`` say what each node of this machine pretends to be.
+    ``rdma`` is what the spec asks of the network (auto, required, off), and empty where nothing is decided about it; a
+    node reads its network's files below its own one of ``fabric_roots``, or below / where there are none. ``network``
+    is what an agent has decided to set on its own node, and is in no plan.
     A gang that ``stays`` is idle until it is given a command, and again after it; ``argv`` is then only what its
     zygotes are made ready for. ``first_attempt`` is that of the command that ``argv`` is.
     """
@@ -50,6 +53,9 @@ class Gang:
     lease: float = 5.0
     identity: str = ""
     pods: Tuple[Pod, ...] = ()
+    rdma: str = ""
+    fabric_roots: Tuple[str, ...] = ()
+    network: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def learned(self) -> str:
@@ -96,7 +102,7 @@ class Gang:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Gang:
         fields: Dict[str, Any] = dict(data)
-        for name in ("argv", "addresses"):
+        for name in ("argv", "addresses", "fabric_roots"):
             fields[name] = tuple(fields.get(name, ()))
         fields["pods"] = tuple(Pod.from_json(pod) for pod in fields.get("pods", ()))
         return cls(**fields)

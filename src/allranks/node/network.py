@@ -1,0 +1,35 @@
+"""What this node must set for NCCL: decided here, from this node's own files, and never told to another node."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import Callable, Mapping
+
+from allranks.fabric.report import decision
+from allranks.fabric.tree import NotATree, open_tree
+from allranks.node import interpreter
+from allranks.node.environment import base_environment
+from allranks.node.gang import Gang
+
+__all__ = ["NotATree", "settle"]
+
+
+def settle(gang: Gang, node: int, env: Mapping[str, str], say: Callable[[str], None]) -> Gang:
+    """The gang as this node's agent has it, with what its ranks get. ``env`` is the agent's environment.
+
+    What the spec's ``env`` or the surroundings set is kept. Raises NotATree when the node's root is no tree.
+    """
+    own = base_environment(gang, env)
+    tree = open_tree(gang.fabric_roots[node] if gang.fabric_roots else "/")
+    python = interpreter.find(gang, own) or shutil.which("python3", path=own.get("PATH")) or ""
+    decided = decision(tree, own, python, gang.rdma)
+    for name, value in decided.set.items():
+        say(f"network: sets {name}={value}")
+    for finding in decided.findings:
+        if finding.level != "note":
+            say(
+                f"network: {finding.level}: {finding.where}: {finding.what}"
+                + (f"; {finding.fix}" if finding.fix else "")
+            )
+    return replace(gang, network=decided.set)
