@@ -240,6 +240,7 @@ def test_a_list_that_matches_nothing_is_an_error(tmp_path: Path) -> None:
         ("=mlx5_1:0", set()),
         ("=mlx5_1:2:0:1", {"mlx5_1:2"}),
         ("=mlx5_1::0", {"mlx5_1:1", "mlx5_1:2"}),
+        ("=mlx5_1:", {"mlx5_1:1", "mlx5_1:2"}),
     ],
 )
 def test_a_list_of_devices_means_what_nccl_makes_of_it(tmp_path: Path, text: str, takes: set[str]) -> None:
@@ -247,6 +248,19 @@ def test_a_list_of_devices_means_what_nccl_makes_of_it(tmp_path: Path, text: str
     TreeBuilder(tmp_path).device("mlx5_1", slots, ports=2).device("mlx5_10", slots)
     hcas = HcaList(text)
     assert {port.name for port in report(tmp_path).host.ports if hcas.takes(port)} == takes
+
+
+def test_an_empty_port_means_none_before_2_30_7(tmp_path: Path) -> None:
+    trees.roce_host(tmp_path).environment(NCCL_IB_HCA="mlx5_0:")
+    assert chosen(tmp_path, "2.29.7") == []
+    assert chosen(tmp_path, "2.30.7") == [("mlx5_0", 3)]
+
+
+@pytest.mark.parametrize("allowed", ["10.0.0.0", "fd02::/16", "10.0.0.0/33", "x/8"])
+def test_a_range_that_nccl_ignores_is_an_error(tmp_path: Path, allowed: str) -> None:
+    trees.roce_host(tmp_path).environment(NCCL_IB_ADDR_RANGE=allowed)
+    assert chosen(tmp_path, "2.27.7") == [("mlx5_0", 3)]
+    assert any((one.level, one.where) == ("error", "NCCL_IB_ADDR_RANGE") for one in decided(tmp_path).findings)
 
 
 @pytest.mark.parametrize(

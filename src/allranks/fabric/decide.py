@@ -13,7 +13,16 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from allranks.fabric.devices import Host, Port
 from allranks.fabric.gid import Gid
-from allranks.fabric.nccl import CHOOSES_GIDS, Choice, HcaList, by_name, choose, socket_netdevs
+from allranks.fabric.nccl import (
+    CHOOSES_GIDS,
+    Choice,
+    HcaList,
+    by_name,
+    choose,
+    socket_netdevs,
+    wanted_family,
+    wanted_range,
+)
 from allranks.fabric.right import (
     FAMILY,
     HCA,
@@ -203,7 +212,7 @@ class _Maker:
     def _say_settings(self) -> None:
         """What somebody set and most likely did not mean."""
         text = self._settings.get(HCA) or ""
-        hcas = HcaList(text)
+        hcas = HcaList(text, self._version)
         names = {port.device for port in self._host.ports}
         if any(entry[:1] in ("^", "=") for entry, _ in hcas.entries):
             self._say("error", HCA, f"{text!r}: ^ and = count at its very beginning only", "write ^=a,b or =a,b")
@@ -219,6 +228,12 @@ class _Maker:
             self._say(
                 "note", INDEX, f"{self._settings.source[INDEX]} sets it; NCCL finds the index itself since 2.21",
                 "unset it",
+            )  # fmt: skip
+        allowed = self._settings.get(RANGE)
+        if allowed and wanted_range(self._settings) is None:
+            self._say(
+                "error", RANGE, f"{allowed!r} is no {wanted_family(self._settings)} network: NCCL ignores it, or crashes",
+                "write NETWORK/BITS, with NCCL_IB_ADDR_FAMILY=AF_INET6 for IPv6",
             )  # fmt: skip
         given = self._settings.get("NCCL_SOCKET_IFNAME")
         if given and not socket_netdevs(self._host, self._version, self._settings):
@@ -263,7 +278,7 @@ class _Maker:
         """The ports that training should use, of those that somebody's own NCCL_IB_HCA allows."""
         best, out = best_ports([port for port in self._host.ports if not port.why])
         if self._settings.get(HCA):
-            hcas = HcaList(self._settings.get(HCA) or "")
+            hcas = HcaList(self._settings.get(HCA) or "", self._version)
             allowed = tuple(port for port in self._host.ports if not port.why and hcas.takes(port))
             if not allowed:
                 what = f"{self._settings.get(HCA)!r} matches no usable device: NCCL takes TCP without a word"

@@ -11,6 +11,7 @@ Each rule names where NCCL has it; ``net_ib`` is src/transport/net_ib.cc up to 2
 2.26       a type that the kernel refuses with EINVAL is passed over (NVIDIA/nccl#1573, #1538)
 2.28       virbr* are the last netdevs to be taken for out-of-band traffic (socket.cc)
 2.29.7     devices are put in PCI order unless NCCL_IB_DEVICE_PCI_ORDER=0 (net_ib/init.cc)
+2.30.7     an empty port in NCCL_IB_HCA (``mlx5_0:``) means every port; before, none (parseStringList of utils.cc)
 =========  ===========================================================================================================
 """
 
@@ -25,7 +26,7 @@ from allranks.fabric.gid import Gid
 from allranks.fabric.netdevs import Netdev
 from allranks.fabric.settings import Settings
 from allranks.fabric.tree import natural
-from allranks.fabric.version import Version, parse_version, shown
+from allranks.fabric.version import NEWEST, Version, parse_version, shown
 
 RELEASES: Tuple[Version, ...] = tuple(
     version
@@ -77,7 +78,7 @@ def choose(host: Host, version: Version, settings: Settings) -> Choice:
     if settings.get("NCCL_SOCKET_IFNAME") and not socket_netdevs(host, version, settings):
         return Choice(version, (), f"no netdev is NCCL_SOCKET_IFNAME={settings.get('NCCL_SOCKET_IFNAME')}: no RDMA")
     opened = [port for port in host.ports if port.opens and port.state == "ACTIVE" and port.link_layer != "Unknown"]
-    hcas = HcaList(settings.get("NCCL_IB_HCA") or "")
+    hcas = HcaList(settings.get("NCCL_IB_HCA") or "", version)
     taken = [port for port in opened if hcas.takes(port)][: 16 if version < (2, 18, 5) else 32]
     if version >= (2, 29, 7) and settings.number("NCCL_IB_DEVICE_PCI_ORDER", 1):
         taken.sort(key=lambda port: (not port.pci, port.pci))
@@ -111,7 +112,7 @@ class HcaList:
     parseStringList and matchIfList of src/misc/utils.cc; the marks count at the very beginning only, once each.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, version: Version = NEWEST) -> None:
         self.is_exclusion = text.startswith("^")
         text = text[1:] if self.is_exclusion else text
         self.is_exact = text.startswith("=")
@@ -119,8 +120,9 @@ class HcaList:
         self.entries: List[Tuple[str, int]] = []
         for entry in text.split(","):
             name, colon, port = entry.partition(":")
+            every = not port.partition(":")[0] if version >= (2, 30, 7) else not colon
             if name and len(self.entries) < 32:
-                self.entries.append((name, _atoi(port) if colon and port.split(":")[0] else -1))
+                self.entries.append((name, -1 if every else _atoi(port)))
 
     def takes(self, port: Port) -> bool:
         """An empty list takes every device."""
