@@ -99,19 +99,22 @@ def show(report: Report, console: Console) -> None:
     host = report.host
     console.print(f"fabric: {host.kind}", style="bold")
     if host.ports:
-        console.print(_devices(host))
-        console.print(_gids(host))
+        _print(console, _devices(host), _gids(host))
     else:
         console.print("no RDMA device in /sys/class/infiniband")
-    console.print(_netdevs(host))
-    console.print()
-    console.print(_nccl(report.choices))
+    _print(console, _netdevs(host), _nccl(report.choices))
     for line in _decided(report):
         console.print(tame(line), soft_wrap=True)
     for finding in report.decision.findings:
         fix = f"; {finding.fix}" if finding.fix else ""
         line = tame(f"{finding.level}: {finding.where}: {finding.what}{fix}")
         console.print(line, style=STYLES.get(finding.level, ""), soft_wrap=True)
+
+
+def _print(console: Console, *tables: object) -> None:
+    for table in tables:
+        console.print()
+        console.print(table)
 
 
 def _fill(titles: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> object:

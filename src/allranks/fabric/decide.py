@@ -232,7 +232,7 @@ class _Maker:
         allowed = self._settings.get(RANGE)
         if allowed and wanted_range(self._settings) is None:
             self._say(
-                "error", RANGE, f"{allowed!r} is no {wanted_family(self._settings)} network: NCCL ignores it, or crashes",
+                "error", RANGE, f"{allowed!r} is no {wanted_family(self._settings)} network: NCCL ignores it",
                 "write NETWORK/BITS, with NCCL_IB_ADDR_FAMILY=AF_INET6 for IPv6",
             )  # fmt: skip
         given = self._settings.get("NCCL_SOCKET_IFNAME")
@@ -325,12 +325,12 @@ class _Maker:
         )
 
     def _say_remedy(self, remedy: Dict[str, str]) -> None:
-        before = choose(self._host, self._version, self._settings)
+        choice = choose(self._host, self._version, self._settings.with_(remedy))
         version = shown(self._version)
         for name in (HCA, INDEX):
             if name not in remedy and not self._settings.get(name):
-                what = "takes the right devices" if name == HCA else "uses the right GIDs"
-                self._leave.append((name, f"NCCL {version} {what} without it: {_chosen(before, name)}"))
+                what = "takes the right devices" if name == HCA else "finds the right GIDs"
+                self._leave.append((name, f"NCCL {version} {what} without it: {_chosen(choice, name)}"))
         if INDEX in remedy and self._version >= CHOOSES_GIDS:
             self._say(
                 "note", INDEX, f"NCCL {version} cannot be led to the right GID otherwise; valid on this node only"
@@ -355,6 +355,7 @@ def _is_at(index: int, gid: Gid) -> bool:
 
 
 def _chosen(choice: Choice, name: str) -> str:
+    roce = [one for one in choice.chosen if one.port.link_layer == "Ethernet"]
     if name == INDEX:
-        return ", ".join(f"{one.gid_index} on {one.port.name}" for one in choice.chosen) or choice.why
+        return ", ".join(f"{one.gid_index} on {one.port.name}" for one in roce) or choice.why
     return ", ".join(one.port.name for one in choice.chosen) or choice.why

@@ -77,9 +77,10 @@ class Folder(Tree):
         self._real = os.path.realpath(root)
 
     def _path(self, path: str) -> Optional[str]:
+        if self._real == "/":
+            return f"/{path}"
         real = os.path.realpath(os.path.join(self._real, path))
-        inside = self._real == "/" or real == self._real or real.startswith(self._real + "/")
-        return real if inside else None
+        return real if real == self._real or real.startswith(self._real + "/") else None
 
     def read(self, path: str) -> Optional[str]:
         real = self._path(path)
