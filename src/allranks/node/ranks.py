@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Set
 
-from allranks.node import interpreter, preload, pycommand
+from allranks.node import interpreter, preload, processes, pycommand
 from allranks.node.channel import Channel, Event
 from allranks.node.death import describe
 from allranks.node.environment import base_environment
@@ -34,6 +34,7 @@ KILL_WAIT = 10.0
 SETTLED = 2.0
 LAUNCHER = -1
 LAUNCHER_WAIT = 3.0
+AT_ONCE = 5.0
 FAILED = 1 << 8  # the wait status of exit code 1
 
 
@@ -134,6 +135,7 @@ class Ranks:
         if rank == LAUNCHER:
             self._launcher_ended(event)
         else:
+            self._note_what_stays(rank, event)
             self._report_end(rank, event["status"], event.get("error", ""), used=event["maxrss_kb"] * 1024)
         if not self._alive:
             self._gone.set()
@@ -169,6 +171,7 @@ class Ranks:
         self.sampler.begin(start.attempt)
         self._logs.begin(start.attempt)
         self._memory.begin()
+        self._began = time.monotonic()
         for spawn in LAUNCHERS[self.gang.launcher](self.gang, self.node, self._start):
             self._alive[LAUNCHER if spawn.rank is None else spawn.rank] = 0
             watched = replace(spawn, environment={**spawn.environment, **self.sampler.environment})
@@ -200,13 +203,35 @@ class Ranks:
         log = log or self.gang.log_of(attempt, rank)
         death = describe(rank, self.node, status, log, error, self._asked and not self._is_from_outside(status))
         death = self._memory.explain(death, used)
+        if death.signal == "SIGTERM" and not death.asked and self._starts_ranks_itself:
+            death = replace(death, message=f"{death.message}, which allranks had not sent")
         if death.kind == "import":
             death = replace(death, message=f"{death.message} (with {self._python()})")
         self._tell(type="exit", attempt=attempt, death=death.to_json())
 
+    def _note_what_stays(self, rank: int, event: Event) -> None:
+        """A rank that puts itself into the background looks as if it were done at once."""
+        seconds = time.monotonic() - self._began
+        if event["status"] or self._asked or seconds > AT_ONCE:
+            return
+        mark = {b"RANK": str(rank).encode(), b"ALLRANKS_RUN": self.gang.run.encode()}
+        for process in processes.running():
+            if process.is_alive and (
+                process.session == event["pid"] or mark.items() <= processes.environment(process.pid).items()
+            ):
+                self._note(
+                    f"rank {rank} ended with 0 after {seconds:.1f} s and left process {process.pid} running, which is "
+                    "ended with the attempt: a rank must stay in the foreground"
+                )
+                return
+
     def _is_from_outside(self, status: int) -> bool:
         """A rank that is killed while it was only asked to end; foreign launchers do that to theirs on their own."""
-        return status == signal.SIGKILL and not self._killed and self.gang.launcher in ("native", "once")
+        return status == signal.SIGKILL and not self._killed and self._starts_ranks_itself
+
+    @property
+    def _starts_ranks_itself(self) -> bool:
+        return self.gang.launcher in ("native", "once")
 
     def _python(self) -> str:
         """Which interpreter lacked the module: most often it is not the one that the user thinks of."""
