@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.gangs.gang import RunningGang
+from allranks.node import processes
+from allranks.node.termination import LARGEST
+from tests.gangs.gang import RunningGang, eventually
 
 pytestmark = pytest.mark.gang
 
@@ -59,3 +62,34 @@ def test_a_rank_that_goes_into_the_background_is_told(tmp_path: Path) -> None:
     assert re.search(
         r"rank \d ended with 0 after .* s and left process \d+ running, which is ended", record["notes"][0]
     )
+
+
+@pytest.mark.parametrize("lost", ["a rank", "a node", "the coordinator", "two in turn"])
+def test_every_node_leaves_the_same_record(tmp_path: Path, lost: str) -> None:
+    """Nodes that pretend to be pods leave it where Kubernetes would look for it."""
+    restarts = 1 if lost == "two in turn" else 0
+    options = ("--as", "trainjob", "--restarts", str(restarts))
+    with RunningGang(tmp_path, nodes=3, ranks=1, options=options) as g:
+        g.stepping(0, ranks=3)
+        supervisor = g.supervisor()
+        if restarts:
+            g.kill(g.pid_of(1))
+            g.stepping(1, ranks=3)
+        g.kill({"a rank": g.pid_of(2), "a node": g.agent(1)}.get(lost) or g.agent(0))
+        record = g.until("failed", seconds=30)
+        eventually("all is over", lambda: not any(p.is_alive for p in processes.descendants(supervisor)))
+        files = sorted(g.run_directory.glob("pods/*/dev/termination-log"))
+    left = [file.read_text() for file in files]
+    assert len(left) == 3
+    assert len(set(left)) == 1, left
+    assert len(left[0]) <= LARGEST
+    found = json.loads(left[0])
+    assert found["causes"] == record["causes"]
+    assert [found[name] for name in ("name", "phase", "reason")] == [
+        record[name] for name in ("name", "phase", "reason")
+    ]
+    assert [(c["kind"], c["node"]) for c in found["causes"]][-1] == {
+        "a rank": ("signal", 2), "a node": ("node_lost", 1), "the coordinator": ("node_lost", 0),
+        "two in turn": ("node_lost", 0),
+    }[lost]  # fmt: skip
+    assert len(found["causes"]) == restarts + 1
