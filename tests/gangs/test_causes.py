@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -70,12 +73,19 @@ def test_every_node_leaves_the_same_record(tmp_path: Path, lost: str) -> None:
     restarts = 1 if lost == "two in turn" else 0
     options = ("--as", "trainjob", "--restarts", str(restarts))
     with RunningGang(tmp_path, nodes=3, ranks=1, options=options) as g:
-        g.stepping(0, ranks=3)
+        g.stepping(0, ranks=3, seconds=30)
         supervisor = g.supervisor()
         if restarts:
             g.kill(g.pid_of(1))
-            g.stepping(1, ranks=3)
-        g.kill({"a rank": g.pid_of(2), "a node": g.agent(1)}.get(lost) or g.agent(0))
+            g.stepping(1, ranks=3, seconds=30)
+        victim = g.pid_of(2) if lost == "a rank" else g.agent(1 if lost == "a node" else 0)
+        late = g.agent(2) if lost == "the coordinator" else 0  # finds the next coordinator after that knows the end
+        if late:
+            os.kill(late, signal.SIGSTOP)
+        g.kill(victim)
+        if late:
+            time.sleep(1.5)
+            os.kill(late, signal.SIGCONT)
         record = g.until("failed", seconds=30)
         eventually("all is over", lambda: not any(p.is_alive for p in processes.descendants(supervisor)))
         files = sorted(g.run_directory.glob("pods/*/dev/termination-log"))
