@@ -69,9 +69,10 @@ def test_the_oom_killer_is_told_from_somebody_who_kills(tmp_path: Path, limited:
         (tmp_path / "help-1-2").touch()
         g.stepping(3, seconds=30)
         by_kernel, by_somebody, of_helper = g.status()["causes"]
-    assert (by_kernel["kind"], by_kernel["rank"], by_kernel["signal"], by_kernel["exit"]) == ("oom", 3, "SIGKILL", 137)
-    told = "rank 3 on node 1: killed by the kernel for memory: its cgroup's limit is 400 MiB, rank 3 used "
-    assert by_kernel["message"].startswith(told)
+    told = [by_kernel[name] for name in ("kind", "rank", "signal", "exit")]
+    assert told == ["oom", 3, "SIGKILL", 137], by_kernel
+    words = "rank 3 on node 1: killed by the kernel for memory: its cgroup's limit is 400 MiB, rank 3 used "
+    assert by_kernel["message"].startswith(words)
     assert by_somebody["kind"] == "signal"
     assert by_somebody["message"] == "rank 2 on node 1: killed by SIGKILL"
     assert (of_helper["kind"], of_helper["rank"]) == ("oom", 1)

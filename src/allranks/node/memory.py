@@ -204,7 +204,8 @@ class Memory:
             kill = self._claim(death.rank)
             if kill is not None:
                 amount = f", rank {death.rank} used {in_words(used)} at most" if used else ""
-                return replace(death, kind="oom", message=f"killed by the kernel for memory: {self._why(kill)}{amount}")
+                how = death.message.replace("killed by SIGKILL", "killed by the kernel for memory", 1)
+                return replace(death, kind="oom", message=f"{how}: {self._why(kill)}{amount}")
         elif HELPER_KILLED.search(death.message):
             helpers = [kill for kill in self._kills if kill.group is not None]
             if helpers:
