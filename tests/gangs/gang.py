@@ -132,8 +132,10 @@ class RunningGang:
     def agent(self, node: int) -> int:
         """The pid of one node's agent."""
         children = Path(f"/proc/{self.supervisor()}/task/{self.supervisor()}/children").read_text().split()
+        pod = f"{self.run_directory}/pods/{self.record()['nodes'][node]['name']}"
         for pid in children:
-            if f"ALLRANKS_NODE={node}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+            variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
+            if f"ALLRANKS_NODE={node}" in variables or f"ALLRANKS_ROOT={pod}" in variables:
                 return int(pid)
         raise AssertionError(f"node {node} has no agent")
 

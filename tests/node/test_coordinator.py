@@ -9,7 +9,9 @@ from allranks.node.coordinator import Coordinator
 from allranks.node.rollcall import Refused
 from tests.node.gangs import Clock, FakeAgent, FakeGang, make_gang
 
-RESET = {"kind": "exception", "message": "RuntimeError: Connection reset by peer", "exit": 1, "signal": None}
+RESET = {
+    "kind": "exception", "message": "RuntimeError: Connection reset by peer", "exit": 1, "signal": None, "echo": True,
+}  # fmt: skip
 
 
 def test_nobody_starts_before_everybody_is_here() -> None:
@@ -136,6 +138,44 @@ def test_a_rank_that_was_asked_to_stop_is_never_blamed() -> None:
     cause = g.coordinator.causes[0]
     assert cause.rank == 0
     assert cause.secondary == ()
+
+
+def test_a_rank_that_left_with_0_is_named_before_those_that_miss_it() -> None:
+    g = FakeGang()
+    g.gather()
+    g.run()
+    g.dies(1, kind="exit", message="exited with code 0", exit=0, signal=None)
+    g.dies(0, **RESET)
+    g.dies(3, **RESET)
+    g.idle()
+    cause = g.coordinator.causes[0]
+    assert (cause.kind, cause.rank, cause.node, cause.exit) == ("exit", 1, 0, 1)
+    assert cause.message == (
+        "rank 1 on node 0 had ended with 0 while the others still worked; then rank 0: "
+        "RuntimeError: Connection reset by peer"
+    )
+    assert [s.rank for s in cause.secondary] == [0, 3]
+
+
+def test_a_rank_that_left_with_0_is_not_to_blame_for_what_another_broke_itself() -> None:
+    g = FakeGang()
+    g.gather()
+    g.run()
+    g.dies(1, kind="exit", message="exited with code 0", exit=0, signal=None)
+    g.dies(0, **RESET)
+    g.dies(3, kind="exception", message="ValueError: no", exit=1, signal=None)
+    g.idle()
+    assert g.coordinator.causes[0].rank == 3
+
+
+def test_a_rank_that_ended_with_0_because_it_was_asked_to_is_no_cause() -> None:
+    g = FakeGang()
+    g.gather()
+    g.run()
+    g.dies(0, **RESET)
+    g.dies(1, kind="exit", message="exited with code 0", exit=0, signal=None)
+    g.idle()
+    assert g.coordinator.causes[0].rank == 0
 
 
 def test_a_lost_node_breaks_the_attempt_and_its_replacement_rejoins() -> None:

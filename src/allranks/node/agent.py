@@ -16,14 +16,16 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, List, Mapping, Optional
 
-from allranks.node import processes, wire
+from allranks.node import processes, termination, wire
 from allranks.node.cancel import read_cancel
+from allranks.node.cause import Cause, utc
 from allranks.node.files import say, write_whole
 from allranks.node.gang import Gang, load, read_secret
 from allranks.node.launch.spawn import Start
 from allranks.node.listen import Listener, new_incarnation
 from allranks.node.place import ROOT, NoPlace, Place, Surroundings
 from allranks.node.ranks import Ranks
+from allranks.node.status import Status
 
 EXIT_DONE, EXIT_GIVEN_UP, EXIT_TERMINATED = 0, 42, 143
 REDIAL = 0.2
@@ -75,7 +77,9 @@ class Agent:
             if code is not None:
                 return code
             give_up = time.monotonic() + self.gang.start_timeout
-        log(f"gave up: no coordinator for {self.gang.start_timeout:g} s ({why})")
+        reason = f"node 0: no coordinator for {self.gang.start_timeout:g} s ({why})"
+        log(f"gave up: {reason}")
+        self._leave_own_record(reason)
         return EXIT_GIVEN_UP
 
     async def _dial(self) -> wire.Wire:
@@ -145,6 +149,7 @@ class Agent:
             )
         elif kind == "finish":
             log(f"finished: {message['phase']} {message['reason']}")
+            self.leave_record(message["record"])
             return EXIT_DONE if message["phase"] == "succeeded" else EXIT_GIVEN_UP
         elif kind == "wait":
             log(f"waiting: {message['why']}")
@@ -152,8 +157,22 @@ class Agent:
             return -1
         elif kind == "refused":
             log(f"refused: {message['why']}")
+            self._leave_own_record(f"node {self.place.node} was refused by the coordinator: {message['why']}")
             return EXIT_GIVEN_UP
         return None
+
+    def leave_record(self, record: Mapping[str, Any]) -> None:
+        """Write what this node leaves behind of the run."""
+        try:
+            termination.write(self.gang, self.place.node, record)
+        except OSError as error:
+            log(f"cannot leave the record of the run in {error.filename}: {error.strerror}")
+
+    def _leave_own_record(self, reason: str) -> None:
+        """Where there is no coordinator to say how it ended."""
+        cause = Cause(max(self.attempt, 0), "node_lost", utc(), reason, node=0, exit=1)
+        status = Status(self.gang.run, self.gang.engine, "failed", reason, causes=[cause], ended=utc(), exit_code=1)
+        self.leave_record(termination.cut(status))
 
     def _take(self, message: Mapping[str, Any]) -> None:
         """Another command for the attempts to come: its budget is unspent."""
@@ -251,6 +270,8 @@ class Node:
         if not listener.done():
             return await _result(agent)
         verdict = self.listener.coordinator.verdict
+        if verdict is not None:
+            self.agent.leave_record(self.listener.coordinator.record)
         return EXIT_DONE if verdict is not None and verdict.phase == "succeeded" else EXIT_GIVEN_UP
 
     def _on_terminate(self, agent: asyncio.Future[int]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Sequence
 
 from allranks.node.cause import Cause, Secondary
 from allranks.node.death import Death
@@ -38,23 +39,42 @@ class Attempt:
         self.deaths.setdefault(death.rank, death)
 
     def blame(self, at: str) -> Cause:
-        """The cause by order and kind: the first rank that fell by itself and not as another's echo."""
+        """The cause by order and kind: the first rank that fell by itself and not as another's echo.
+
+        Where all are echoes of a rank that had ended with 0 before, that one left the others alone.
+        """
         own = [death for death in self.failures if not death.asked] or self.failures
         culprit = next((death for death in own if not death.survivor), own[0])
+        message = f"rank {culprit.rank} on node {culprit.node}: {culprit.message}"
+        code = culprit.exit
+        before = list(itertools.takewhile(lambda death: not death.failed, self.deaths.values()))
+        if culprit.survivor and before:
+            then = f"rank {culprit.rank}: {culprit.message}"
+            message, culprit = (
+                f"{_those(before)} had ended with 0 while the others still worked; then {then}",
+                before[0],
+            )
         others = [Secondary(d.rank, d.kind, d.message) for d in own if d is not culprit]
         return Cause(
             attempt=self.number,
             kind=culprit.kind,
             at=at,
-            message=f"rank {culprit.rank} on node {culprit.node}: {culprit.message}",
+            message=message,
             rank=culprit.rank,
             node=culprit.node,
             signal=culprit.signal,
-            exit=culprit.exit,
+            exit=code,
             tail=culprit.tail,
             log=culprit.log,
             secondary=tuple(others[:MAX_SECONDARY]),
         )
+
+
+def _those(deaths: Sequence[Death]) -> str:
+    """``rank 1 on node 0`` and how many more."""
+    more = len(deaths) - 1
+    also = f" and {more} other rank{'s' if more > 1 else ''}" if more else ""
+    return f"rank {deaths[0].rank} on node {deaths[0].node}{also}"
 
 
 MAX_SECONDARY = 32

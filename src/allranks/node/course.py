@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
-from allranks.node import report
+from allranks.node import report, termination
 from allranks.node.attempt import Attempt
 from allranks.node.cause import Cause, utc
 from allranks.node.command import Commands
@@ -42,6 +42,7 @@ class Course:
     """The gang's state, moved by ``lost``, ``give``, ``stop``, ``cancel`` and ``tick``.
 
     ``status`` is always the truth as known here; ``changed`` is called whenever it may have changed.
+    ``record`` is what all nodes leave behind of it, ``told`` the nodes that have it.
     ``pick_port`` gives a free port for rank 0's store and raises OSError when there is none. ``earlier`` and
     ``how_lost`` are what the coordinator before this one had recorded and how it ended.
     """
@@ -67,6 +68,9 @@ class Course:
         self.started, self.ended = time.time(), ""
         self.refusals: Dict[str, str] = {}
         self.notes: List[str] = []
+        self.record: Dict[str, Any] = {}
+        self.told: Set[int] = set()
+        self.is_successor = earlier is not None
         self._how_lost = how_lost or "was lost"
         if earlier is not None:
             self._take_over(earlier)
@@ -321,6 +325,7 @@ class Course:
     def _finish(self, verdict: Verdict) -> None:
         """Tell the others first; node 0's own agent ends last (``listen.py``)."""
         self.verdict, self.state, self.ended = verdict, "finishing", utc()
+        self.record = termination.cut(self.status)
         for node, member in self.roll.members.items():
             if node:
                 self._tell_verdict(member)
@@ -328,7 +333,8 @@ class Course:
 
     def _tell_verdict(self, member: Member) -> None:
         assert self.verdict is not None
-        member.send(type="finish", phase=self.verdict.phase, reason=self.verdict.reason)
+        member.send(type="finish", phase=self.verdict.phase, reason=self.verdict.reason, record=self.record)
+        self.told.add(member.node)
 
     def _moved(self) -> None:
         self._changed()

@@ -6,30 +6,42 @@ import os
 import re
 import signal
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
-TAIL_LINES = 20
-TAIL_WIDTH = 300
-TAIL_BYTES = 32 * 1024
+from allranks.node import lastwords, processes
 
 # What a rank says when another one has gone (gloo, NCCL, TCPStore and c10d, as users have pasted them).
 SURVIVOR = re.compile(
-    r"Connection (reset|closed|refused)|connection was (reset|closed|aborted)|Broken pipe|Socket ?Timeout|"
-    r"ncclRemoteError|ncclSystemError|should dump|RendezvousClosed|RendezvousConnection|RendezvousTimeout|"
-    r"DistNetworkError|DistStoreError|failed to recv|Failed to recv|recvValue failed|store->get|"
-    r"watchdog|Watchdog|connectFullMesh|Timed out waiting|barrier.*timed? ?out",
+    r"Connection (reset|closed|refused)|[Cc]onnection was (reset|closed|aborted)|Broken pipe|Socket ?Timeout|"
+    r"ncclRemoteError|ncclSystemError|remote process exited|should dump|"
+    r"Rendezvous(Closed|Connection|Timeout)|RendezvousGracefulExit|"
+    r"DistNetworkError|DistStoreError|[Ff]ailed to recv|recvValue failed|sendBytes failed|store->get|"
+    r"[Ww]atchdog caught|[Ww]atchdog (thread )?(got stuck|terminated)|"
+    r"connectFullMesh|Timed out (waiting|after)|barrier.*timed? ?out|"
+    r"ncclCommAbort|NCCL communicator was aborted|[Cc]onnection unexpectedly closed",
 )
-EXCEPTION = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(: (?P<message>.*))?$")
-EXCEPTION_NAMES = ("Error", "Exception", "Interrupt", "Exit")
-TORCH_PREFIX = re.compile(r"^\[rank\d+\]: ?")  # torch repeats an uncaught exception with this before each line
+# These words too come in a DistNetworkError, of the rank that did break it.
+PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use|Errno 98\b")
+PORT = re.compile(r"\bport:? ?(\d+)")
+NO_MEMORY = re.compile(
+    r"(^|\.)(MemoryError|OutOfMemoryError|_ArrayMemoryError)\b|(CUDA|HIP|XPU) out of memory|std::bad_alloc|"
+    r"CUDA error: out of memory|'out of memory'|cudaErrorMemoryAllocation|hip(Error)?OutOfMemory|"
+    r"CUBLAS_STATUS_ALLOC_FAILED|can't allocate memory|Cannot allocate memory|Errno 12\b"
+)
 WRITE_FAILED = "PytorchStreamWriter failed writing"
 NEARLY_FULL = 16 * 1024
 IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError"}
+LONGEST_MESSAGE = 400
+PYTHON_FAILED = 1
+BY_ITSELF = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP)
 
 
 @dataclass(frozen=True)
 class Death:
-    """A rank's end. ``exit`` is the shell's code; ``asked`` is true when its agent had told it to stop before."""
+    """A rank's end. ``exit`` is the shell's code; ``asked`` is true when its agent had told it to stop before.
+
+    ``echo``: by what it said it fell because another rank had.
+    """
 
     rank: int
     node: int
@@ -40,6 +52,7 @@ class Death:
     tail: Tuple[str, ...] = ()
     log: str = ""
     asked: bool = False
+    echo: bool = False
 
     @property
     def failed(self) -> bool:
@@ -48,7 +61,7 @@ class Death:
     @property
     def survivor(self) -> bool:
         """Whether it looks like the echo of another rank's death."""
-        return bool(SURVIVOR.search(self.message)) or self.signal == "SIGTERM"
+        return self.echo or self.signal in ("SIGTERM", "SIGPIPE")
 
     def to_json(self) -> Dict[str, Any]:
         return {**asdict(self), "tail": list(self.tail)}
@@ -69,32 +82,30 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def read_tail(path: str) -> Tuple[str, ...]:
-    """The last lines of a log, bounded in number and width; a progress bar's line keeps its last state."""
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL_BYTES))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return ()
-    lines = [line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n")]
-    lines = [line[:TAIL_WIDTH] for line in lines if line.strip()]
-    return tuple(lines[-TAIL_LINES:])
-
-
 def describe(rank: int, node: int, status: int, log: str, error: str = "", asked: bool = False) -> Death:
     """Classify a raw wait status. ``error`` is what else is known, such as why the program could not be started."""
-    tail = read_tail(log)
+    lines = lastwords.read(log)
+    name = None
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        name = signal_name(number)
-        message = f"killed by {name}" + (f" ({error})" if error else "")
-        return Death(rank, node, "signal", message, 128 + number, name, tail, log, asked)
-    code = os.WEXITSTATUS(status)
-    kind, message = _from_output(code, tail)
-    message = (error or message) + (_of_the_disk(message, log) if code else "")
-    return Death(rank, node, kind, message, code, None, tail, log, asked)
+        name, code = signal_name(number), 128 + number
+        kind, message, said = _from_signal(number, lines, error)
+    else:
+        code = os.WEXITSTATUS(status)
+        kind, message, said = _from_output(code, lines)
+        message = (error or message) + (_of_the_disk(message, log) if code else "")
+    message = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 3] + "..."
+    echo = bool(code and SURVIVOR.search(said)) and not PORT_TAKEN.search(said)
+    return Death(rank, node, kind, message, code, name, lastwords.tail(lines), log, asked, echo)
+
+
+def _from_signal(number: int, lines: Sequence[str], error: str) -> Tuple[str, str, str]:
+    """Kind, message, and all that was said about it."""
+    said = lastwords.fatal(lines) if number in BY_ITSELF else ""
+    if number == signal.SIGINT and lastwords.exception(lines):
+        said = "KeyboardInterrupt"
+    message = f"killed by {signal_name(number)}" + (f" ({error})" if error else "") + (f": {said}" if said else "")
+    return ("oom" if NO_MEMORY.search(said) else "signal"), message, said
 
 
 def _of_the_disk(message: str, log: str) -> str:
@@ -109,20 +120,32 @@ def _of_the_disk(message: str, log: str) -> str:
     return f" (the disk of its log is full: {log})" if full else ""
 
 
-def _from_output(code: int, tail: Tuple[str, ...]) -> Tuple[str, str]:
-    found = _last_exception(list(tail)) if code else None
+def _from_output(code: int, lines: Sequence[str]) -> Tuple[str, str, str]:
+    """Kind, message, and all that was said about it."""
+    if not code:
+        return "exit", "exited with code 0", ""
+    found = lastwords.exception(lines)
     if found is None:
-        return "exit", f"exited with code {code}"
-    name, line = found
-    return ("import" if name.rsplit(".", 1)[-1] in IMPORT_ERRORS else "exception"), line
+        said = lines[-1].strip() if lines else ""
+        return (
+            "exit",
+            f"exited with code {code}" + (f"; its last line: {said}" if said else ", and had printed nothing"),
+            said,
+        )
+    if NO_MEMORY.search(found.text):
+        kind = "oom"
+    elif found.name.rsplit(".", 1)[-1] in IMPORT_ERRORS:
+        kind = "import"
+    else:
+        kind = "exception"
+    line = found.line + _of_the_port(found.text)
+    if code != PYTHON_FAILED:  # it was caught, and the program then chose how to end
+        return ("oom" if kind == "oom" else "exit"), f"exited with code {code} after {line}", found.text
+    return kind, line, found.text
 
 
-def _last_exception(lines: List[str]) -> Optional[Tuple[str, str]]:
-    """Name and line of the exception that ends the newest traceback."""
-    plain = [TORCH_PREFIX.sub("", line) for line in lines]
-    starts = [number for number, line in enumerate(plain) if line.startswith("Traceback (most recent call last)")]
-    for line in plain[starts[-1] + 1 if starts else 0 :]:
-        match = EXCEPTION.match(line)
-        if match and (match["name"].endswith(EXCEPTION_NAMES) or (starts and match["message"])):
-            return match["name"], line
-    return None
+def _of_the_port(text: str) -> str:
+    """Who holds the port that a rank could not have."""
+    port = PORT.search(text) if PORT_TAKEN.search(text) else None
+    holder = processes.listener(int(port[1])) if port else None
+    return f" (port {port[1]} is held by process {holder[0]}: {holder[1]})" if port and holder else ""

@@ -56,6 +56,7 @@ class Gang:
     rdma: str = ""
     fabric_roots: Tuple[str, ...] = ()
     network: Mapping[str, str] = field(default_factory=dict)
+    termination: str = ""
 
     @property
     def learned(self) -> str:
@@ -85,6 +86,10 @@ class Gang:
     def root_of(self, node: int) -> str:
         """The folder that stands for a pretended pod's root."""
         return os.path.join(self.state, "pods", self.name_of(node))
+
+    def termination_of(self, node: int) -> str:
+        """Where that node leaves the record; empty where it leaves none."""
+        return self.root_of(node) + self.termination if self.pods and self.termination else self.termination
 
     def address_of(self, name: str) -> str:
         """What the cluster's DNS would answer, for the name of a pretended pod; any other name as it is."""

@@ -111,10 +111,15 @@ class Listener:
     async def _say_goodbye(self) -> None:
         self._write_record()
         until = asyncio.get_running_loop().time() + LAST_WORDS
-        while any(self.coordinator.roll.members[n].node for n in self.coordinator.roll.members):
+        while self._somebody_is_to_be_told():
             if asyncio.get_running_loop().time() > until:
                 return
             await asyncio.sleep(TICK / 5)
+
+    def _somebody_is_to_be_told(self) -> bool:
+        """An agent that has not hung up; of a coordinator that was lost also those that have yet to find this one."""
+        c = self.coordinator
+        return any(node for node in c.roll.members) or (c.is_successor and len(c.told) < self.gang.nodes - 1)
 
     async def _record(self) -> None:
         """At once when something happened; how the ranks do is worth a hundredth of our time."""

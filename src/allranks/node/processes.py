@@ -7,11 +7,12 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from typing import Callable, Collection, Dict, Iterator, List, Optional, Set
+from typing import Callable, Collection, Dict, Iterator, List, Optional, Set, Tuple
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 KILL_SECONDS = 5.0
+LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -174,16 +175,31 @@ def environment(pid: int) -> Dict[bytes, bytes]:
 
 def listening(port: int) -> bool:
     """Tell whether some socket of this network namespace listens on the TCP port."""
-    wanted = f":{port:04X}"
+    return any(row[3] == LISTEN and row[1].endswith(f":{port:04X}") for row in _tcp_rows())
+
+
+def listener(port: int) -> Optional[Tuple[int, str]]:
+    """The process that listens on a TCP port, and its command line; None where we may not see it."""
+    sockets = {f"socket:[{row[9]}]" for row in _tcp_rows() if row[3] == LISTEN and row[1].endswith(f":{port:04X}")}
+    for name in filter(str.isdigit, os.listdir("/proc") if sockets else ()):
+        try:
+            with os.scandir(f"/proc/{name}/fd") as handles:
+                if sockets.isdisjoint(os.readlink(handle.path) for handle in handles):
+                    continue
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                return int(name), file.read(200).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        except OSError:
+            pass  # another user's, or it has just ended
+    return None
+
+
+def _tcp_rows() -> Iterator[List[str]]:
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table, encoding="ascii") as file:
-                rows = [line.split() for line in file]
+                yield from (line.split() for line in file)
         except FileNotFoundError:  # no IPv6 here
             continue
-        if any(row[3] == "0A" and row[1].endswith(wanted) for row in rows):  # 0A: TCP_LISTEN
-            return True
-    return False
 
 
 class Title:

@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Set
 
-from allranks.node import interpreter, preload, pycommand
+from allranks.node import interpreter, preload, processes, pycommand
 from allranks.node.channel import Channel, Event
 from allranks.node.death import describe
 from allranks.node.environment import base_environment
@@ -23,6 +23,7 @@ from allranks.node.gang import Gang
 from allranks.node.launch import deepspeed, mpirun, native, once, torchrun
 from allranks.node.launch.spawn import Spawn, Start
 from allranks.node.logs import LogKeeper
+from allranks.node.memory import Memory
 from allranks.node.sampler import Sampler
 
 LAUNCHERS: Dict[str, Callable[[Gang, int, Start], List[Spawn]]] = {
@@ -33,6 +34,7 @@ KILL_WAIT = 10.0
 SETTLED = 2.0
 LAUNCHER = -1
 LAUNCHER_WAIT = 3.0
+AT_ONCE = 5.0
 FAILED = 1 << 8  # the wait status of exit code 1
 
 
@@ -49,11 +51,12 @@ class Ranks:
         self._start: Optional[Start] = None
         self._alive: Dict[int, int] = {}
         self._reported: Set[int] = set()
-        self._asked = False
+        self._asked = self._killed = False
         self._passed_on = 0
         self._gone = asyncio.Event()
         self._swept = asyncio.Event()
         self._logs = LogKeeper(gang, node, self._note)
+        self._memory = Memory(lambda: self._alive)
         self.sampler = Sampler(gang, node, tell, lambda: self._alive)
         self._report_name = f"allranks-{secrets.token_hex(8)}"
 
@@ -64,6 +67,7 @@ class Ranks:
         self._listen_to_shims()
         self.sampler.open()
         self._logs.open()
+        self._memory.open()
         self._attach()
 
     def _attach(self) -> None:
@@ -131,7 +135,8 @@ class Ranks:
         if rank == LAUNCHER:
             self._launcher_ended(event)
         else:
-            self._report_end(rank, event["status"], event.get("error", ""))
+            self._note_what_stays(rank, event)
+            self._report_end(rank, event["status"], event.get("error", ""), used=event["maxrss_kb"] * 1024)
         if not self._alive:
             self._gone.set()
 
@@ -159,12 +164,14 @@ class Ranks:
 
     def start(self, start: Start) -> None:
         """Start this node's ranks of an attempt."""
-        self._asked, self._reported = False, set()
+        self._asked, self._killed, self._reported = False, False, set()
         self._gone.clear()
         self._start = Start(start.attempt, start.address, start.port, shim=self._report_name)
         self._make_room_for_logs(start.attempt)
         self.sampler.begin(start.attempt)
         self._logs.begin(start.attempt)
+        self._memory.begin()
+        self._began = time.monotonic()
         for spawn in LAUNCHERS[self.gang.launcher](self.gang, self.node, self._start):
             self._alive[LAUNCHER if spawn.rank is None else spawn.rank] = 0
             watched = replace(spawn, environment={**spawn.environment, **self.sampler.environment})
@@ -184,17 +191,47 @@ class Ranks:
         pids = {str(rank): pid for rank, pid in self._alive.items() if pid and rank != LAUNCHER}
         self._tell(type="started", attempt=self._start.attempt, pids=pids)
 
-    def _report_end(self, rank: int, status: int, error: str, log: str = "") -> None:
-        """Tell of a rank's end once. ``log`` is where it left its last words, its own log unless given."""
+    def _report_end(self, rank: int, status: int, error: str, log: str = "", used: int = 0) -> None:
+        """Tell of a rank's end once. ``log`` is where it left its last words, its own log unless given.
+
+        ``used`` is the most memory in bytes that it held, where that is known.
+        """
         if self._start is None or rank in self._reported:
             return
         self._reported.add(rank)
         attempt = self._start.attempt
         log = log or self.gang.log_of(attempt, rank)
-        death = describe(rank, self.node, status, log, error, self._asked)
+        death = describe(rank, self.node, status, log, error, self._asked and not self._is_from_outside(status))
+        death = self._memory.explain(death, used)
+        if death.signal == "SIGTERM" and not death.asked and self._starts_ranks_itself:
+            death = replace(death, message=f"{death.message}, which allranks had not sent")
         if death.kind == "import":
             death = replace(death, message=f"{death.message} (with {self._python()})")
         self._tell(type="exit", attempt=attempt, death=death.to_json())
+
+    def _note_what_stays(self, rank: int, event: Event) -> None:
+        """A rank that puts itself into the background looks as if it were done at once."""
+        seconds = time.monotonic() - self._began
+        if event["status"] or self._asked or seconds > AT_ONCE:
+            return
+        mark = {b"RANK": str(rank).encode(), b"ALLRANKS_RUN": self.gang.run.encode()}
+        for process in processes.running():
+            if process.is_alive and (
+                process.session == event["pid"] or mark.items() <= processes.environment(process.pid).items()
+            ):
+                self._note(
+                    f"rank {rank} ended with 0 after {seconds:.1f} s and left process {process.pid} running, which is "
+                    "ended with the attempt: a rank must stay in the foreground"
+                )
+                return
+
+    def _is_from_outside(self, status: int) -> bool:
+        """A rank that is killed while it was only asked to end; foreign launchers do that to theirs on their own."""
+        return status == signal.SIGKILL and not self._killed and self._starts_ranks_itself
+
+    @property
+    def _starts_ranks_itself(self) -> bool:
+        return self.gang.launcher in ("native", "once")
 
     def _python(self) -> str:
         """Which interpreter lacked the module: most often it is not the one that the user thinks of."""
@@ -211,6 +248,7 @@ class Ranks:
         self._asked = True
         for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, KILL_WAIT)):
             if self._alive and seconds:
+                self._killed = number == signal.SIGKILL
                 self._channel.signal(number)
                 await _wait(self._gone, seconds)
         self._swept.clear()
@@ -249,7 +287,7 @@ class Ranks:
             return
         if "status" in report:
             self._alive.pop(rank, None)
-            self._report_end(rank, int(report["status"]), "")
+            self._report_end(rank, int(report["status"]), "", used=int(report.get("maxrss_kb", 0)) * 1024)
         else:
             self._alive[rank] = pid
             self._say_started()

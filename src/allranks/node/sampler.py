@@ -8,9 +8,9 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from allranks.node import evidence, processes, watch
-from allranks.node.death import read_tail
 from allranks.node.gang import Gang
 from allranks.node.history import History, path_of
+from allranks.node.lastwords import read_tail
 from allranks.node.links import Answer, Link, Links
 
 LONGEST_INTERVAL, SHORTEST_INTERVAL = 1.0, 0.1

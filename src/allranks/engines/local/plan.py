@@ -99,7 +99,7 @@ def _pods(job: Job, pretended: str) -> dict[str, Any]:
         allowed = ", ".join(pretend.LAUNCHERS)
         raise SpecError(f"launcher {job.launcher}: engine {pretended} does not have it; allowed: {allowed}")
     pods = pretend.pods(job, [_address(node) for node in range(job.nodes)])
-    return {"identity": pretended, "pods": [pod.to_json() for pod in pods]}
+    return {"identity": pretended, "pods": [pod.to_json() for pod in pods], "termination": "/dev/termination-log"}
 
 
 def _address(node: int) -> str:

@@ -56,8 +56,10 @@ def main(argv: List[str]) -> int:
     _report(reports, rank=rank, attempt=attempt, pid=pid)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, frame: _pass_on(pid, received))
-    _, status = os.waitpid(pid, 0)
-    _report(reports, rank=rank, attempt=attempt, pid=pid, status=status, at=time.time())
+    _, status, usage = os.wait4(pid, 0)
+    _report(
+        reports, rank=rank, attempt=attempt, pid=pid, status=status, at=time.time(), maxrss_kb=usage.ru_maxrss
+    )  # fmt: skip
     return _end_as(status)
 
 
