@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.chaos.draw import draw
+from tests.chaos.draw import Draw, draw
 from tests.chaos.harness import Harness
 from tests.chaos.suite import Suite, table, why_not
 
@@ -33,7 +33,7 @@ def main() -> int:
         return 0
     reports = []
     for seed in seeds:
-        reports.append(suite.run(seed))
+        reports.append(suite.run(draw(seed, suite.machine)))
         wrong = [one for found in reports[-1]["complaints"].values() for one in found]
         verdict = "; ".join(wrong) or "ok"
         print(f"seed {seed}: {reports[-1]['says']}: {verdict} ({reports[-1]['seconds']:.0f} s)", flush=True)
@@ -41,9 +41,10 @@ def main() -> int:
     return 1 if any(any(report["complaints"].values()) for report in reports) else 0
 
 
-def one(seed: str, folder: str, clock: str, machine: str) -> int:
-    """Inside the namespaces: one run, its report as JSON in the folder."""
-    report = Harness(draw(int(seed), frozenset(machine.split())), Path(folder), Path(clock) if clock else None).run()
+def one(folder: str, clock: str) -> int:
+    """Inside the namespaces: the run that the folder has the draw of; leaves its report there, as JSON."""
+    drawn = Draw.from_json(json.loads(Path(folder, "drawn.json").read_text()))
+    report = Harness(drawn, Path(folder), Path(clock) if clock else None).run()
     Path(folder, "report.json").write_text(json.dumps(report))
     return 0
 

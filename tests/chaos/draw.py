@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tests.chaos.faults import BY_NAME, FAULTS, Drawn, Fault
+from tests.chaos.faults import BY_NAME, FAULTS, LEASE, SHOCKS, Drawn, Fault
 
 SHAPES = ((2, 1), (2, 2), (3, 1), (4, 1), (2, 1), (3, 2))
 STEPS, EVERY = 24, 4
@@ -24,17 +24,31 @@ class Draw:
     attached: bool
     restarts: int
     faults: tuple[Drawn, ...]
+    hang_timeout: float = 3.0
+    lease: float = LEASE
+    patience: float = 90.0
 
     @property
     def world(self) -> int:
         return self.nodes * self.ranks
 
+    @property
+    def shocks(self) -> int:
+        return sum(1 for fault in self.faults if fault.shock)
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Draw:
+        return cls(**{**data, "faults": tuple(Drawn(**fault) for fault in data["faults"])})
+
     def __str__(self) -> str:
         where = "network" if self.network else "attached" if self.attached else "detached"
-        faults = ", ".join(f"{f.name} ({f.rank}/{f.node}{', early' if f.early else ''})" for f in self.faults)
+        faults = ", ".join(
+            f"{f.name} ({f.rank}/{f.node}{', early' if f.early else ''}{f', then {f.shock}' if f.shock else ''})"
+            for f in self.faults
+        )
         return f"{self.nodes}x{self.ranks} {self.program} {where}, restarts {self.restarts}: {faults or 'nothing'}"
 
 
@@ -45,7 +59,7 @@ def draw(seed: int, machine: frozenset[str]) -> Draw:
     nodes, ranks = dice.choice(SHAPES)
     program = dice.choice(("torch", "torch", "plain"))
     attached = dice.random() < 0.5
-    count = dice.choice((0, 1, 2, 2, 3, 3))
+    count = dice.choice((0, 1, 1, 2, 2, 2, 3, 3, 3, 4))
     spent = dice.random() < 0.15
     network = network and "network" in machine
     has = set(machine - {"network"}) | ({"network"} if network else {"attached" if attached else "detached", "local"})
@@ -56,7 +70,13 @@ def draw(seed: int, machine: frozenset[str]) -> Draw:
         attempt += fault.expected(drawn) is not None
         if fault.ends:
             break
-    restarts = attempt - 1 if spent and attempt and BY_NAME[faults[-1].name].expected(faults[-1]) else attempt
+    shocked = not faults or not BY_NAME[faults[-1].name].ends
+    if shocked and attempt and dice.random() < 0.2 and BY_NAME[faults[-1].name].expected(faults[-1]):
+        faults[-1] = replace(faults[-1], shock=dice.choice(SHOCKS), wait=dice.uniform(0, 1.5))
+        attempt += 1
+    elif spent and attempt and BY_NAME[faults[-1].name].expected(faults[-1]):
+        attempt -= 1
+    restarts = attempt
     return Draw(seed, nodes, ranks, program, network, attached and not network, restarts, tuple(faults))
 
 

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.chaos.gangs import Gang
 
-HANG_TIMEOUT = 3.0
 LEASE = 5.0
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One fault of a run: what, in which attempt, where, and after how many steps of that attempt."""
+    """One fault of a run: what, in which attempt, where, and after how many steps of that attempt.
+
+    ``shock`` is another one, done from outside ``wait`` seconds after this one, wherever the gang is by then.
+    """
 
     name: str
     attempt: int
@@ -33,6 +35,7 @@ class Drawn:
     wait: float
     early: bool
     code: int
+    shock: str = ""
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,12 @@ FAULTS = [
     Fault("short cut", lambda d: None, NETWORK, cut(2.0), weight=5),
     Fault("long cut", lost_node("silent|closed"), NETWORK | {"other"}, cut(LEASE + 4.0), weight=5),
     Fault("pod", lost_node("silent|closed"), NETWORK | {"other"}, replace_node, weight=5),
+    Fault("first cut", lambda d: Expected("node_lost", None, None, None, 1, "silent|closed"), NETWORK | {"first"},
+          cut(LEASE + 4.0), weight=5),
+    Fault("first pod", lambda d: Expected("node_lost", None, 0, None, 1, "the coordinator was lost"),
+          NETWORK | {"first"}, replace_node, weight=5),
     Fault("client", lambda d: None, frozenset({"attached"}), kill_client, ends=("cancelled", 143)),
     Fault("supervisor", lambda d: None, frozenset({"local"}), kill_supervisor, ends=("failed", 70)),
 ]  # fmt: skip
+SHOCKS = ("kill", "agent", "coordinator", "zygote")
 BY_NAME = {fault.name: fault for fault in FAULTS}

@@ -20,7 +20,6 @@ from typing import Any
 from allranks import __version__
 from allranks.engines.local.control import SUPERVISOR
 from tests.chaos.draw import Draw
-from tests.chaos.faults import HANG_TIMEOUT, LEASE
 
 PROGRAM = Path(__file__).with_name("program.py")
 NAME = "chaos"
@@ -82,24 +81,23 @@ class Gang(ABC):
         raise LookupError(f"rank {rank} has no pid in the record")
 
     def agent(self, node: int) -> int:
-        return self._child(node, "agent", f"/node-{node}/" if self.draw.network else f"ALLRANKS_NODE={node}\0")
+        return self._child(node, "\0agent\0", f"/node-{node}/" if self.draw.network else f"ALLRANKS_NODE={node}\0")
 
     def zygote(self, node: int) -> int:
-        return self._child(node, "zygote", "")
+        return self._child(node, "zygote", "")  # it covers its command line
 
     def _child(self, node: int, part: str, mark: str) -> int:
-        """Raises LookupError when the init has no such child just now."""
+        """By its command line and what else it has. Raises LookupError when the init has no such child just now."""
         init = self.supervisor(node)
         for pid in Path(f"/proc/{init}/task/{init}/children").read_text().split():
             try:
-                words = Path(f"/proc/{pid}/cmdline").read_bytes()
-                all_of_it = (words + Path(f"/proc/{pid}/environ").read_bytes()).decode(errors="replace")
+                words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+                environment = Path(f"/proc/{pid}/environ").read_text(errors="replace")
             except OSError:
                 continue
-            title = words.decode(errors="replace")
-            if (f"\0{part}\0" in title or part in title.split(" ")[:2]) and mark in all_of_it:
+            if part in words and mark in words + environment:
                 return int(pid)
-        raise LookupError(f"the init of node {node} has no {part}")
+        raise LookupError(f"the init of node {node} has no {part.strip(chr(0))}")
 
     def set_clock(self, node: int, seconds: float) -> None:
         assert self._clocks
@@ -129,7 +127,7 @@ class LocalGang(Gang):
     def start(self) -> None:
         failure = {
             "restarts": self.draw.restarts, "deadline": "1h",
-            "hang_timeout": f"{HANG_TIMEOUT:g}s", "grace": f"{GRACE:g}s",
+            "hang_timeout": f"{self.draw.hang_timeout:g}s", "grace": f"{GRACE:g}s",
         }  # fmt: skip
         job = {
             "kind": "Job", "name": NAME, "nodes": self.draw.nodes, "ranks_per_node": self.draw.ranks,
@@ -205,7 +203,8 @@ class NetworkGang(Gang):
             "ranks_per_node": self.draw.ranks, "launcher": "native", "argv": self.argv, "workdir": str(self.folder),
             "coordinator": "10.9.0.1", "port": PORT, "state": str(state), "restarts": self.draw.restarts,
             "cache": os.environ["XDG_CACHE_HOME"] + "/allranks", "env": {"GLOO_SOCKET_IFNAME": "eth0"},
-            "hang_timeout": HANG_TIMEOUT, "grace": GRACE, "lease": LEASE, "deadline": 3600.0, "start_timeout": 60.0,
+            "hang_timeout": self.draw.hang_timeout, "grace": GRACE, "lease": self.draw.lease,
+            "deadline": 3600.0, "start_timeout": 60.0,
         }  # fmt: skip
 
     def supervisor(self, node: int) -> int:

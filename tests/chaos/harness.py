@@ -11,16 +11,15 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.chaos.draw import EVERY, STEPS, Draw
-from tests.chaos.faults import BY_NAME, HANG_TIMEOUT, Drawn, Expected
+from tests.chaos.faults import BY_NAME, Drawn, Expected
 from tests.chaos.gangs import Gang, LocalGang, NetworkGang
 
-PATIENCE = 90.0
 EMPTY = ("/dev/shm", "/tmp")
 
 
@@ -108,8 +107,23 @@ class Harness:
             self._struck[drawn.attempt] = time.monotonic()
             fault.strike(gang, drawn)
         if fault.expected(drawn) and fault.ends is None:
-            due = len([one for one, _ in self._expected if one.attempt <= drawn.attempt])
-            self._until(f"a cause of {drawn.name}", lambda: len(gang.record()["causes"]) >= due)
+            if drawn.shock:
+                self._shock(gang, drawn)
+            self._until(f"a cause of {drawn.name}", lambda: drawn.attempt in _attempts_blamed(gang))
+
+    def _shock(self, gang: Gang, drawn: Drawn) -> None:
+        """Another blow while the gang still takes the first, or has just taken it."""
+        if BY_NAME[drawn.name].strike is None:
+            self._until(f"{drawn.name} in rank {drawn.rank}", lambda: any(line.what == "harm" for line in self.lines()))
+        time.sleep(drawn.wait)
+        blow = replace(drawn, rank=0 if drawn.rank else self.draw.world - 1)
+        blow = replace(blow, node=0 if drawn.shock == "coordinator" else self.draw.nodes - 1)
+        strike = BY_NAME[drawn.shock].strike
+        assert strike
+        try:
+            strike(gang, blow)
+        except (LookupError, ProcessLookupError):
+            pass  # it is gone already, and not back yet
 
     def _is_time(self, gang: Gang, drawn: Drawn) -> bool:
         """Early: as soon as the rank has a pid. Else all ranks are at work."""
@@ -133,10 +147,10 @@ class Harness:
         return BY_NAME[self.draw.faults[-1].name].ends if self.draw.faults else None
 
     def _until(self, what: str, condition: Callable[[], bool]) -> None:
-        give_up = time.monotonic() + PATIENCE
+        give_up = time.monotonic() + self.draw.patience
         while not condition():
             if time.monotonic() > give_up:
-                raise Stuck(f"not within {PATIENCE:g} s: {what}")
+                raise Stuck(f"not within {self.draw.patience:g} s: {what}")
             time.sleep(0.02)
 
     def lines(self) -> list[Line]:
@@ -181,24 +195,37 @@ class Harness:
         causes, wrong = list(record["causes"]), self.complaints["cause"]
         if self._terminal and causes and causes[-1]["kind"] == "cancelled":
             causes.pop()
-        if len(causes) != len(self._expected):
+        replaced = [number for number, (drawn, _) in enumerate(self._expected) if drawn.name == "first pod"]
+        due = self._expected[max(replaced, default=0) :]  # what a coordinator knew goes with its pod
+        self._compare(causes[: len(due) - self.draw.shocks], due[: len(due) - self.draw.shocks])
+        if self.draw.shocks:
+            due += [(replace(due[-1][0], attempt=due[-1][0].attempt + 1), due[-1][1])] * (len(causes) > len(due))
+            kinds = {due[-1][1].kind, "signal", "node_lost"}
+            if [c["attempt"] for c in causes] != [d.attempt for d, _ in due] or causes[-1]["kind"] not in kinds:
+                wrong.append(f"with a shock: {[(cause['attempt'], cause['message']) for cause in causes]}")
+        elif len(causes) != len(due):
             told = [f"{c['attempt']}: {c['message']}" for c in causes]
-            wrong.append(f"{len(causes)} causes of {len(self._expected)}: {told}")
-        for cause, (drawn, expected) in zip(causes, self._expected, strict=False):
+            wrong.append(f"{len(causes)} causes of {len(due)}: {told}")
+
+    def _compare(self, causes: list[dict[str, Any]], due: list[tuple[Drawn, Expected]]) -> None:
+        for cause, (drawn, expected) in zip(causes, due, strict=False):
             complaint = expected.complaint(cause)
             if cause["attempt"] != drawn.attempt:
                 complaint = f"it is of attempt {cause['attempt']}, not {drawn.attempt}; {complaint}"
             if complaint:
-                wrong.append(f"{drawn.name} in attempt {drawn.attempt}: {complaint}")
+                self.complaints["cause"].append(f"{drawn.name} in attempt {drawn.attempt}: {complaint}")
 
     def _check_budget(self, record: dict[str, Any]) -> None:
+        """A shock may count or not: it may hit the attempt that is ending, or the next one."""
         phase, code = "succeeded", 0
         if self._terminal:
             phase, code = self._terminal
         elif len(self._expected) > self.draw.restarts:
             phase, code = "failed", record["causes"][-1]["exit"] if record["causes"] else 1
+        least = min(len(self._expected), self.draw.restarts)
+        self._used = min(max(record["restarts"]["used"], least), least + self.draw.shocks)
         found = (record["phase"], record["exit_code"], record["restarts"]["used"])
-        wanted = (phase, code, min(len(self._expected), self.draw.restarts))
+        wanted = (phase, code, self._used)
         if found != wanted:
             told = f"phase, exit code and restarts are {found}, not {wanted}: {record['reason']}"
             self.complaints["budget"].append(told)
@@ -208,8 +235,8 @@ class Harness:
     def _check_evidence(self, gang: Gang) -> None:
         """Stacks of all ranks, and in time."""
         for number, (drawn, expected) in enumerate(self._expected):
-            if expected.kind != "hang":
-                continue
+            if expected.kind != "hang" or any("pod" in fault.name for fault in self.draw.faults):
+                continue  # a pod's evidence goes with it
             for rank in range(self.draw.world):
                 of = self.folder / f"node-{rank // self.draw.ranks}" if self.draw.network else gang.record_folder
                 path = of / "evidence" / f"attempt-{drawn.attempt}" / f"rank-{rank}.stack.txt"
@@ -218,13 +245,13 @@ class Harness:
             harm = [line.at for line in self.lines() if line.attempt == drawn.attempt and line.what == "harm"]
             since = self._struck.get(drawn.attempt) or min(harm, default=0.0)
             after = [line.at for line in self.lines() if line.attempt == drawn.attempt + 1]
-            if after and min(after) - since > HANG_TIMEOUT + 5 + 3:  # the way to the next attempt's first line included
+            if after and min(after) - since > self.draw.hang_timeout + 5 + 3:  # 3 for the next attempt's first line
                 self.complaints["cause"].append(f"{drawn.name} ({number}) took {min(after) - since:.1f} s")
 
     def _check_attempts(self, lines: list[Line]) -> None:
         """As many as there should be, and never two at once."""
         found = sorted({line.attempt for line in lines})
-        count = min(len(self._expected), self.draw.restarts) + 1
+        count = self._used + 1
         if found != list(range(count)):
             self.complaints["budget"].append(f"attempts {found}, not {count} of them")
         for older, newer in pairwise(found):
@@ -291,6 +318,10 @@ def _newest_whole(lines: list[Line]) -> set[int]:
         elif line.what == "saved":
             steps = {line.number}
     return steps
+
+
+def _attempts_blamed(gang: Gang) -> set[int]:
+    return {cause["attempt"] for cause in gang.record()["causes"]}
 
 
 # ---- what is there

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.draw import draw
+from tests.chaos.draw import Draw
 
 ROOT = Path(__file__).parents[2]
 UNSHARE = ["unshare", "--net", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc"]
@@ -69,13 +69,11 @@ class Suite:
         self.machine = machine(self.clock)
         self.cache = scratch / "cache"
 
-    def run(self, seed: int) -> dict[str, Any]:
-        """The report of one seed."""
-        folder = Path(tempfile.mkdtemp(prefix=f"seed-{seed}-", dir=self.scratch))
-        command = [
-            *_unshare(), sys.executable, "-m", "tests.chaos", "one", str(seed), str(folder),
-            str(self.clock or ""), " ".join(sorted(self.machine)),
-        ]  # fmt: skip
+    def run(self, drawn: Draw) -> dict[str, Any]:
+        """The report of one run."""
+        folder = Path(tempfile.mkdtemp(prefix=f"seed-{drawn.seed}-", dir=self.scratch))
+        (folder / "drawn.json").write_text(json.dumps(drawn.to_json()))
+        command = [*_unshare(), sys.executable, "-m", "tests.chaos", "one", str(folder), str(self.clock or "")]
         environment = {**os.environ, "XDG_CACHE_HOME": str(self.cache), "PYTHONPATH": ""}
         with (folder / "harness.log").open("wb") as out:
             try:
@@ -86,10 +84,9 @@ class Suite:
             report: dict[str, Any] = json.loads((folder / "report.json").read_text())
         except (OSError, ValueError):
             said = (folder / "harness.log").read_text()[-2000:]
-            drawn = draw(seed, self.machine)
             complaints = {check: [f"no report: {said}"] * (check == "result") for check in CHECKS}
             report = {"draw": drawn.to_json(), "says": str(drawn), "complaints": complaints, "seconds": 0, "causes": []}
-        report["seed"], report["folder"] = seed, str(folder)
+        report["seed"], report["folder"] = drawn.seed, str(folder)
         if not any(report["complaints"].values()):
             shutil.rmtree(folder)
         return report

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.draw import draw
 from tests.chaos.suite import Suite, table, why_not
 
 pytestmark = [pytest.mark.gang, pytest.mark.torch]
@@ -18,5 +19,5 @@ def test_gangs_that_meet_faults_drawn_by_seed_are_told_of_truly_and_come_back(tm
     if unable:
         pytest.skip(unable)
     suite = Suite(tmp_path)
-    reports = [suite.run(seed) for seed in SEEDS]
+    reports = [suite.run(draw(seed, suite.machine)) for seed in SEEDS]
     assert not any(any(report["complaints"].values()) for report in reports), table(reports)
