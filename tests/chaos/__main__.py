@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.chaos.draw import Draw, draw
@@ -20,6 +21,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1, help="of the first run; the next ones count on")
     parser.add_argument("--scratch", type=Path, help="a folder of its own, for what the runs write")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--draw", action="store_true", help="only print what the seeds mean")
     args = parser.parse_args()
     unable = why_not()
@@ -32,11 +34,11 @@ def main() -> int:
         print("\n".join(f"{seed}: {draw(seed, suite.machine)}" for seed in seeds))
         return 0
     reports = []
-    for seed in seeds:
-        reports.append(suite.run(draw(seed, suite.machine)))
-        wrong = [one for found in reports[-1]["complaints"].values() for one in found]
-        verdict = "; ".join(wrong) or "ok"
-        print(f"seed {seed}: {reports[-1]['says']}: {verdict} ({reports[-1]['seconds']:.0f} s)", flush=True)
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for report in pool.map(lambda seed: suite.run(draw(seed, suite.machine)), seeds):
+            reports.append(report)
+            verdict = "; ".join(one for found in report["complaints"].values() for one in found) or "ok"
+            print(f"seed {report['seed']}: {report['says']}: {verdict} ({report['seconds']:.0f} s)", flush=True)
     print(table(reports))
     return 1 if any(any(report["complaints"].values()) for report in reports) else 0
 

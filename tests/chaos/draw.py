@@ -14,7 +14,10 @@ STEPS, EVERY = 24, 4
 
 @dataclass(frozen=True)
 class Draw:
-    """``program`` is torch or plain; ``network`` gives every node a network namespace and an init of its own."""
+    """``program`` is torch or plain; ``network`` gives every node a network namespace and an init of its own.
+
+    ``patience`` is how long to wait for a cause, in seconds.
+    """
 
     seed: int
     nodes: int
@@ -26,7 +29,7 @@ class Draw:
     faults: tuple[Drawn, ...]
     hang_timeout: float = 3.0
     lease: float = LEASE
-    patience: float = 90.0
+    patience: float = 60.0
 
     @property
     def world(self) -> int:

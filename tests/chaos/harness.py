@@ -20,6 +20,9 @@ from tests.chaos.draw import EVERY, STEPS, Draw
 from tests.chaos.faults import BY_NAME, Drawn, Expected
 from tests.chaos.gangs import Gang, LocalGang, NetworkGang
 
+PATIENCE = 90.0
+CGROUP = Path("/sys/fs/cgroup/memory")
+MEMORY = "2G"
 EMPTY = ("/dev/shm", "/tmp")
 
 
@@ -75,6 +78,8 @@ class Harness:
         for path, size in (("/dev/shm", "1g"), ("/tmp", "1g"), ("/run", "1m"), (self.folder / "checkpoints", "4m")):
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "chaos", path], check=True)
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        if any(drawn.name == "oom" for drawn in self.draw.faults):
+            limit_memory(self.folder.name)
         os.environ["HOME"] = str(self.folder / "home")
         os.environ["XDG_STATE_HOME"] = str(self.folder / "state")
         told = {
@@ -109,7 +114,7 @@ class Harness:
         if fault.expected(drawn) and fault.ends is None:
             if drawn.shock:
                 self._shock(gang, drawn)
-            self._until(f"a cause of {drawn.name}", lambda: drawn.attempt in _attempts_blamed(gang))
+            self._until(f"a cause of {drawn.name}", lambda: drawn.attempt in _blamed(gang), self.draw.patience)
 
     def _shock(self, gang: Gang, drawn: Drawn) -> None:
         """Another blow while the gang still takes the first, or has just taken it."""
@@ -146,11 +151,11 @@ class Harness:
     def _terminal(self) -> tuple[str, int] | None:
         return BY_NAME[self.draw.faults[-1].name].ends if self.draw.faults else None
 
-    def _until(self, what: str, condition: Callable[[], bool]) -> None:
-        give_up = time.monotonic() + self.draw.patience
+    def _until(self, what: str, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+        give_up = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > give_up:
-                raise Stuck(f"not within {self.draw.patience:g} s: {what}")
+                raise Stuck(f"not within {seconds:g} s: {what}")
             time.sleep(0.02)
 
     def lines(self) -> list[Line]:
@@ -300,6 +305,14 @@ class Harness:
         return strays
 
 
+def limit_memory(name: str) -> None:
+    """Put this process, and with it the gang, under a limit of its own."""
+    group = CGROUP / name
+    group.mkdir()
+    (group / "memory.limit_in_bytes").write_text(MEMORY)
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+
+
 def expected_weights(steps: list[range]) -> int:
     """What ``program.py`` comes to without a fault; each step has the ranks that take part."""
     weights = 0
@@ -320,7 +333,7 @@ def _newest_whole(lines: list[Line]) -> set[int]:
     return steps
 
 
-def _attempts_blamed(gang: Gang) -> set[int]:
+def _blamed(gang: Gang) -> set[int]:
     return {cause["attempt"] for cause in gang.record()["causes"]}
 
 

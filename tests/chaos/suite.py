@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.draw import Draw
+from tests.chaos.harness import CGROUP
 
 ROOT = Path(__file__).parents[2]
 UNSHARE = ["unshare", "--net", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc"]
 AS_USER = ["--user", "--map-root-user"]
 LONGEST = 400.0
-CGROUP = Path("/sys/fs/cgroup/memory")
 CHECKS = ("cause", "budget", "resume", "result", "left")
 
 
@@ -80,6 +80,8 @@ class Suite:
                 subprocess.run(command, cwd=ROOT, stdout=out, stderr=out, env=environment, timeout=LONGEST)
             except subprocess.TimeoutExpired:
                 out.write(f"the run took longer than {LONGEST:g} s\n".encode())
+        if (CGROUP / folder.name).exists():
+            (CGROUP / folder.name).rmdir()
         try:
             report: dict[str, Any] = json.loads((folder / "report.json").read_text())
         except (OSError, ValueError):

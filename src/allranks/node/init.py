@@ -54,6 +54,7 @@ class Init:
         self._born: Dict[int, float] = {}
         self._stopped: Dict[int, float] = {}
         self._zygote: Optional[subprocess.Popen[bytes]] = None
+        self._began = time.monotonic()
         self._end_by: Optional[float] = None
         self._code = 0
         self._zygote_name = f"allranks-{secrets.token_hex(8)}"
@@ -119,10 +120,10 @@ class Init:
         )  # fmt: skip
 
     def _start_agent(self, node: int, earlier: str = "") -> None:
-        """``earlier`` tells the agent how the one before it ended: nobody else can know."""
+        """Tell the agent how the one before it ended, and when all began (monotonic): nobody else can know."""
         argv = [sys.executable, bundle.entry(), "agent", self._plan, self._zygote_name]
         fds = [self._port.fileno()] if node == 0 and self._port is not None else []
-        env = {**os.environ, **self._place(node), "ALLRANKS_EARLIER": earlier}
+        env = {**os.environ, **self._place(node), "ALLRANKS_EARLIER": earlier, "ALLRANKS_BEGAN": str(self._began)}
         path = os.path.join(self.gang.state, "logs", f"agent-{node}.log")
         self._born[node] = time.monotonic()
         with open(path, "ab") as out:
