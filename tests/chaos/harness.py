@@ -1,6 +1,6 @@
 """One run of a draw, from its start to the checks, as the first process of namespaces of its own.
 
-There nothing is but this run: every process, socket, mount and file in /dev/shm and /tmp that is there at the end and
+There nothing is but this run: every process, socket, mount and file in /dev/shm and TMPDIR that is there at the end and
 was not at the beginning was left behind by it.
 """
 
@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from allranks.engines.local.rundir import RunDir
 from tests.chaos.draw import EVERY, STEPS, Draw
 from tests.chaos.faults import BY_NAME, Drawn, Expected
 from tests.chaos.gangs import Gang, LocalGang, NetworkGang
@@ -23,7 +24,6 @@ from tests.chaos.gangs import Gang, LocalGang, NetworkGang
 PATIENCE = 90.0
 CGROUP = Path("/sys/fs/cgroup/memory")
 MEMORY = "2G"
-EMPTY = ("/dev/shm", "/tmp")
 
 
 class Line(NamedTuple):
@@ -73,14 +73,15 @@ class Harness:
         }  # fmt: skip
 
     def _prepare(self) -> None:
-        for name in ("out", "checkpoints", "home"):
+        for name in ("out", "checkpoints", "home", "tmp"):
             (self.folder / name).mkdir()
-        for path, size in (("/dev/shm", "1g"), ("/tmp", "1g"), ("/run", "1m"), (self.folder / "checkpoints", "4m")):
+        for path, size in (("/dev/shm", "1g"), ("/run", "1m"), (self.folder / "checkpoints", "4m")):
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "chaos", path], check=True)
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         if any(drawn.name == "oom" for drawn in self.draw.faults):
             limit_memory(self.folder.name)
         os.environ["HOME"] = str(self.folder / "home")
+        os.environ["TMPDIR"] = str(self.folder / "tmp")
         os.environ["XDG_STATE_HOME"] = str(self.folder / "state")
         told = {
             "program": self.draw.program, "steps": STEPS, "every": EVERY, "out": str(self.folder / "out"),
@@ -155,7 +156,7 @@ class Harness:
     def _is_over(self, gang: Gang) -> bool:
         if gang.record()["phase"] in ("succeeded", "failed", "cancelled"):
             return True
-        return self._terminal == ("failed", 70)
+        return self._terminal == ("failed", 70) and RunDir(gang.record_folder).holder() is None
 
     @property
     def _terminal(self) -> tuple[str, int] | None:
@@ -197,8 +198,6 @@ class Harness:
     def _final_record(self, gang: Gang) -> dict[str, Any]:
         if self.draw.network:
             return gang.record()
-        from allranks.engines.local.rundir import RunDir
-
         return RunDir(gang.record_folder).status().to_json()
 
     @property
@@ -356,7 +355,7 @@ def _surroundings() -> dict[str, set[str]]:
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     sockets = {f"{row[1]} ({table})" for table in ("tcp", "tcp6") for row in _rows(table) if row[3] == "0A"}
     sockets |= {f"{row[-1]}" for row in _rows("unix") if row[-1].startswith("@")}
-    files = {f"{folder}/{name}" for folder in EMPTY for name in os.listdir(folder)}
+    files = {f"{folder}/{name}" for folder in ("/dev/shm", os.environ["TMPDIR"]) for name in os.listdir(folder)}
     return {"processes": _processes(), "mounts": set(mounts), "sockets": sockets, "files": files}
 
 
