@@ -268,7 +268,9 @@ class Harness:
         """As many as there should be, and never two at once."""
         found = sorted({line.attempt for line in lines})
         count = self._used + 1
-        if found != list(range(count)):
+        unheard = {drawn.attempt for drawn in self.draw.faults if drawn.early or drawn.shock}  # ended before a line
+        unheard |= {attempt + 1 for attempt in unheard if self.draw.shocks}
+        if set(range(count)) - unheard - set(found) or max(found, default=-1) >= count:
             self.complaints["budget"].append(f"attempts {found}, not {count} of them")
         for older, newer in pairwise(found):
             over = max(line.at for line in lines if line.attempt == older)

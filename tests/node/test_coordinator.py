@@ -285,6 +285,20 @@ def test_the_deadline_ends_the_run_with_124() -> None:
     assert (status.phase, status.exit_code, status.causes[-1].kind) == ("failed", 124, "deadline")
 
 
+def test_a_cause_is_kept_before_the_next_attempt_starts() -> None:
+    """A coordinator that is killed right after has told nobody else."""
+    g = FakeGang()
+    kept = []
+    g.coordinator.keep = lambda: kept.append((g.coordinator.status, len(g.agents[0].told)))
+    g.gather()
+    g.run()
+    g.dies(3)
+    g.idle()
+    ((status, told),) = kept
+    assert (status.phase, status.restarts["used"], [cause.rank for cause in status.causes]) == ("restarting", 1, [3])
+    assert g.agents[0].told[told]["type"] == "start"
+
+
 def test_a_wall_clock_that_is_set_an_hour_on_is_no_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     g = FakeGang(deadline=60.0)
     g.gather()

@@ -41,7 +41,8 @@ class Verdict:
 class Course:
     """The gang's state, moved by ``lost``, ``give``, ``stop``, ``cancel`` and ``tick``.
 
-    ``status`` is always the truth as known here; ``changed`` is called whenever it may have changed.
+    ``status`` is always the truth as known here; ``changed`` is called whenever it may have changed, and ``keep`` when
+    an attempt was blamed on somebody, before the next one starts: a coordinator that is killed must leave that behind.
     ``pick_port`` gives a free port for rank 0's store and raises OSError when there is none. ``earlier`` and
     ``how_lost`` are what the coordinator before this one had recorded and how it ended. ``began`` is when the run did,
     by ``clock``, if not now: its deadline goes by that, since a wall clock may be set while it runs.
@@ -58,6 +59,7 @@ class Course:
         began: Optional[float] = None,
     ) -> None:
         self.gang, self._pick_port, self._changed, self._clock = gang, pick_port, changed, clock
+        self.keep: Callable[[], object] = lambda: None
         self.roll = RollCall(gang.nodes, gang.lease, clock)
         self.stall = Stall(gang, clock)
         self.commands = Commands(gang)
@@ -280,6 +282,8 @@ class Course:
         allowed = self.commands.allowed
         if self.used < allowed:
             self.used += 1
+            self.state = "gathering"
+            self.keep()
             self._gather()
             return
         budget = f" (restarts: {self.used} of {allowed} used)" if allowed else ""

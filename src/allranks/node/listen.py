@@ -88,6 +88,7 @@ class Listener:
             earlier=read_record(gang.state), how_lost=os.environ.get("ALLRANKS_EARLIER", ""),
             began=float(os.environ["ALLRANKS_BEGAN"]) if "ALLRANKS_BEGAN" in os.environ else None,
         )  # fmt: skip
+        self.coordinator.keep = self._write_record
         self.coordinator.stall.save = functools.partial(evidence.write, gang)
         self._handshakes = 0
 
