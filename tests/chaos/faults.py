@@ -117,6 +117,7 @@ def cut(seconds: float) -> Callable[[Gang, Drawn], None]:
         gang.cut(d.node)
         time.sleep(seconds)
         gang.heal(d.node)
+        time.sleep(3.0)  # until TCP has sent again: two short cuts without it would be one long one
 
     return strike
 

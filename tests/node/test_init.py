@@ -26,7 +26,8 @@ def run_init(folder: Path, place: dict[str, str], *argv: str) -> subprocess.Comp
         engine="pytorchjob", nodes=1, argv=argv, state=str(folder), cache=str(folder), workdir=str(folder), port=port
     )
     (folder / "logs").mkdir()
-    (folder / "secret").write_text("ab" * 32)
+    if not (folder / "secret").exists():
+        (folder / "secret").write_text("ab" * 32)
     (folder / "plan.json").write_text(json.dumps(vars(gang)))
     return subprocess.run(
         [sys.executable, SUPERVISOR, "init", folder / "plan.json"],
@@ -42,6 +43,16 @@ def test_it_exits_as_the_engine_should_take_the_end_of_the_run(
     done = run_init(tmp_path, PLACE, "sh", "-c", command)
     assert done.returncode == code, done.stderr
     assert json.loads((tmp_path / "status.json").read_text())["phase"] == phase
+
+
+@pytest.mark.gang
+def test_an_agent_that_breaks_is_not_told_as_a_cancelled_run(tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    done = run_init(tmp_path, PLACE, "true")
+    assert done.returncode == 1
+    record = json.loads((tmp_path / "status.json").read_text())
+    assert (record["phase"], record["exit_code"]) == ("failed", 70)
+    assert "see logs/agent-" in record["reason"]
 
 
 def test_an_environment_that_does_not_say_which_node_it_is_is_told(tmp_path: Path) -> None:

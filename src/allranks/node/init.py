@@ -56,6 +56,7 @@ class Init:
         self._zygote: Optional[subprocess.Popen[bytes]] = None
         self._began = time.monotonic()
         self._end_by: Optional[float] = None
+        self._cancelled = False
         self._code = 0
         self._zygote_name = f"allranks-{secrets.token_hex(8)}"
 
@@ -211,6 +212,7 @@ class Init:
             self._cancel()
 
     def _cancel(self) -> None:
+        self._cancelled = True
         if self._end_by is None:
             self._must_end_by(time.monotonic() + self.gang.grace + CANCEL_MARGIN)
             for agent in self._agents.values():
@@ -240,7 +242,7 @@ class Init:
         status = read_record(self.gang.state) or Status(self.gang.run, self.gang.engine)
         if not status.is_over:
             status.ended = utc()
-            if self._end_by is not None:
+            if self._cancelled:
                 status.end("cancelled", *read_cancel(self.gang.state))
             else:
                 status.end("failed", "its agents ended without a verdict; see logs/agent-*.log", EXIT_BROKE)
