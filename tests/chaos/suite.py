@@ -16,7 +16,20 @@ from tests.chaos.draw import Draw
 from tests.chaos.harness import CGROUP
 
 ROOT = Path(__file__).parents[2]
-UNSHARE = ["unshare", "--net", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc"]
+# All of it ends with the one that started it.
+UNSHARE = [
+    "setpriv",
+    "--pdeathsig",
+    "KILL",
+    "unshare",
+    "--net",
+    "--mount",
+    "--pid",
+    "--ipc",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+]
 AS_USER = ["--user", "--map-root-user"]
 LONGEST = 400.0
 CHECKS = ("cause", "budget", "resume", "result", "left")
@@ -24,8 +37,9 @@ CHECKS = ("cause", "budget", "resume", "result", "left")
 
 def why_not() -> str:
     """Why no run can be made on this machine, or nothing."""
-    if not shutil.which("unshare") or not shutil.which("ip"):
-        return "chaos needs unshare (util-linux) and ip (iproute2)"
+    missing = [name for name in ("setpriv", "unshare", "ip") if not shutil.which(name)]
+    if missing:
+        return f"chaos needs setpriv and unshare (util-linux) and ip (iproute2); missing: {', '.join(missing)}"
     done = subprocess.run([*_unshare(), "true"], capture_output=True, text=True, timeout=20)
     return f"chaos needs namespaces of its own: {done.stderr.strip()}" if done.returncode else ""
 
