@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from allranks.node.ask import answer
@@ -310,13 +312,41 @@ def test_cancel_twice_keeps_the_first_reason() -> None:
 
 def test_the_deadline_ends_the_run_with_124() -> None:
     g = FakeGang(deadline=60.0)
+    g.coordinator = Coordinator(g.gang, lambda: 20000, clock=g.clock, began=g.clock.now - 57)
     g.gather()
     g.run()
-    g.coordinator.started -= 61
+    g.clock.now += 2
+    g.coordinator.tick()
+    assert g.coordinator.status.phase == "running"
+    g.clock.now += 2
     g.coordinator.tick()
     g.idle()
     status = g.coordinator.status
     assert (status.phase, status.exit_code, status.causes[-1].kind) == ("failed", 124, "deadline")
+
+
+def test_a_cause_is_kept_before_the_next_attempt_starts() -> None:
+    """A coordinator that is killed right after has told nobody else."""
+    g = FakeGang()
+    kept = []
+    g.coordinator.keep = lambda: kept.append((g.coordinator.status, len(g.agents[0].told)))
+    g.gather()
+    g.run()
+    g.dies(3)
+    g.idle()
+    ((status, told),) = kept
+    assert (status.phase, status.restarts["used"], [cause.rank for cause in status.causes]) == ("restarting", 1, [3])
+    assert g.agents[0].told[told]["type"] == "start"
+
+
+def test_a_wall_clock_that_is_set_an_hour_on_is_no_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = FakeGang(deadline=60.0)
+    g.gather()
+    g.run()
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 3600)
+    g.coordinator.tick()
+    assert g.coordinator.status.phase == "running"
 
 
 def test_an_agent_that_never_says_idle_does_not_hold_the_gang_for_ever() -> None:

@@ -13,7 +13,6 @@ import signal
 import socket
 import time
 from dataclasses import replace
-from importlib import import_module
 from typing import Any, List, Mapping, Optional
 
 from allranks.node import processes, termination, wire
@@ -23,7 +22,7 @@ from allranks.node.files import say, write_whole
 from allranks.node.gang import Gang, load, read_secret
 from allranks.node.launch.spawn import Start
 from allranks.node.listen import Listener, new_incarnation
-from allranks.node.place import ROOT, NoPlace, Place, Surroundings
+from allranks.node.place import NoPlace, Place, find_place
 from allranks.node.ranks import Ranks
 from allranks.node.status import Status
 
@@ -299,7 +298,7 @@ def main(argv: List[str]) -> int:
     gang = load(argv[0])
     listening = int(argv[2]) if len(argv) > 2 else None
     try:
-        place = find_place(gang, os.environ)
+        place = find_place(gang.identity or gang.engine, gang.nodes, os.environ)
     except NoPlace as error:
         log(f"cannot tell which node this is: {error} (read as engine {gang.identity or gang.engine})")
         return EXIT_GIVEN_UP
@@ -312,10 +311,3 @@ def main(argv: List[str]) -> int:
             log(f"cannot tell what this node's network is: {error}")
             return EXIT_GIVEN_UP
     return asyncio.run(Node(gang, place, argv[1], listening).run())
-
-
-def find_place(gang: Gang, env: Mapping[str, str]) -> Place:
-    """Read the place as the engine's identity module does. Raises NoPlace."""
-    identity = import_module(f"allranks.engines.{gang.identity or gang.engine}.identity")
-    place: Place = identity.place(Surroundings(env, gang.nodes, env.get(ROOT, "/")))
-    return place

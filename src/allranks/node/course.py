@@ -41,10 +41,12 @@ class Verdict:
 class Course:
     """The gang's state, moved by ``lost``, ``give``, ``stop``, ``cancel`` and ``tick``.
 
-    ``status`` is always the truth as known here; ``changed`` is called whenever it may have changed.
+    ``status`` is always the truth as known here; ``changed`` is called whenever it may have changed, and ``keep`` when
+    an attempt was blamed on somebody, before the next one starts: a coordinator that is killed must leave that behind.
     ``record`` is what all nodes leave behind of it, ``told`` the nodes that have it.
     ``pick_port`` gives a free port for rank 0's store and raises OSError when there is none. ``earlier`` and
-    ``how_lost`` are what the coordinator before this one had recorded and how it ended.
+    ``how_lost`` are what the coordinator before this one had recorded and how it ended. ``began`` is when the run did,
+    by ``clock``, if not now: its deadline goes by that, since a wall clock may be set while it runs.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class Course:
         clock: Callable[[], float] = time.monotonic,
         earlier: Optional[Status] = None,
         how_lost: str = "",
+        began: Optional[float] = None,
     ) -> None:
         self.gang, self._pick_port, self._changed, self._clock = gang, pick_port, changed, clock
+        self.keep: Callable[[], object] = lambda: None
         self.roll = RollCall(gang.nodes, gang.lease, clock)
         self.stall = Stall(gang, clock)
         self.commands = Commands(gang)
@@ -75,6 +79,7 @@ class Course:
         if earlier is not None:
             self._take_over(earlier)
         self.verdict: Optional[Verdict] = None
+        self._deadline = None if gang.deadline is None else (clock() if began is None else began) + gang.deadline
         self._gather_until = clock() + gang.start_timeout
         self._stop_until = 0.0
         self._unexplained: Dict[int, float] = {}
@@ -136,9 +141,8 @@ class Course:
             member.close()
             self.lost(member, f"silent for {self.gang.lease:g} s", silent=True)
         now = self._clock()
-        deadline = self.gang.deadline
-        if deadline is not None and self.verdict is None and time.time() > self.started + deadline:
-            reason = f"the deadline of {deadline:g} s has passed"
+        if self._deadline is not None and self.verdict is None and now > self._deadline:
+            reason = f"the deadline of {self.gang.deadline:g} s has passed"
             cause = Cause(self._number(), "deadline", utc(), reason, exit=EXIT_DEADLINE)
             self._end_early(cause, Verdict("failed", reason, EXIT_DEADLINE, whole=True))
         if self.state == "running":
@@ -282,6 +286,8 @@ class Course:
         allowed = self.commands.allowed
         if self.used < allowed:
             self.used += 1
+            self.state = "gathering"
+            self.keep()
             self._gather()
             return
         budget = f" (restarts: {self.used} of {allowed} used)" if allowed else ""

@@ -1,7 +1,8 @@
 """Stands in for PID 1: starts the zygote and the agents, keeps them alive, and leaves nothing behind.
 
-In a container it has one node; on this machine it has all nodes of the run. It holds what must outlive an agent
-that is killed: the coordinator's port, the zygote with all that it imported, and the lock that says the run lives.
+On this machine it has all nodes of the run; on every other engine one, the one that it runs on. It holds what must
+outlive an agent that is killed: the coordinator's port, the zygote with all that it imported, and the lock that says
+the run lives.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from allranks.node import bundle, interpreter, processes
 from allranks.node.cancel import read_cancel, write_cancel
@@ -27,7 +28,7 @@ from allranks.node.environment import base_environment
 from allranks.node.files import say, write_whole
 from allranks.node.gang import Gang, load
 from allranks.node.listen import read_record, reserve, write_record
-from allranks.node.place import ROOT
+from allranks.node.place import ROOT, NoPlace, find_place
 from allranks.node.status import Status
 
 BACKLOG = 1024
@@ -35,6 +36,7 @@ RESPAWN_PAUSE = 0.5
 CANCEL_MARGIN = 10.0
 LAST_WORDS = 2.0
 STOPPED_POLL = 0.5
+EXIT_GIVEN_UP = 42
 EXIT_BROKE = 70
 EXIT_CANTCREAT = 73
 
@@ -46,25 +48,29 @@ def log(text: str) -> None:
 class Init:
     """Supervises one zygote and the agents of ``nodes`` until the agents are done."""
 
-    def __init__(self, gang: Gang, plan: str, lifeline: Optional[int]) -> None:
-        self.gang, self._plan, self._lifeline = gang, plan, lifeline
+    def __init__(self, gang: Gang, plan: str, lifeline: Optional[int], nodes: Sequence[int]) -> None:
+        self.gang, self._plan, self._lifeline, self._nodes = gang, plan, lifeline, nodes
         self._agents: Dict[int, subprocess.Popen[bytes]] = {}
         self._born: Dict[int, float] = {}
         self._stopped: Dict[int, float] = {}
         self._zygote: Optional[subprocess.Popen[bytes]] = None
+        self._began = time.monotonic()
         self._end_by: Optional[float] = None
+        self._cancelled = False
+        self._code = 0
         self._zygote_name = f"allranks-{secrets.token_hex(8)}"
 
     # ---- set-up
 
     def run(self) -> int:
+        """Until the agents are done; in a container the exit code is its agent's, which the engine goes by."""
         processes.become_subreaper()
         wake = self._catch_signals()
-        self._port = self._listen()
+        self._port = self._listen() if 0 in self._nodes else None
         self._forks = self._listen_for_agents()
         self._ours, self._zygotes_lifeline = _pipe()
         self._start_zygote()
-        for node in range(self.gang.nodes):
+        for node in self._nodes:
             self._start_agent(node)
         try:
             while self._agents:
@@ -74,7 +80,7 @@ class Init:
                 self._enforce_end()
         finally:
             self._clean_up()
-        return 0
+        return 0 if self.gang.engine == "local" else self._code
 
     def _catch_signals(self) -> int:
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -86,7 +92,8 @@ class Init:
 
     def _listen(self) -> socket.socket:
         """The coordinator's port stays open while its agent is replaced: nobody is refused in between."""
-        listening = socket.create_server((self.gang.coordinator, self.gang.port), backlog=BACKLOG)
+        host = self.gang.coordinator if self.gang.engine == "local" else ""  # its own name may not resolve yet
+        listening = socket.create_server((host, self.gang.port), backlog=BACKLOG)
         self.gang = replace(self.gang, port=listening.getsockname()[1])
         with open(self._plan, encoding="utf-8") as file:
             plan = json.load(file)
@@ -97,7 +104,7 @@ class Init:
     def _listen_for_agents(self) -> socket.socket:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listening.bind("\0" + self._zygote_name)
-        listening.listen(max(16, self.gang.nodes))
+        listening.listen(max(16, len(self._nodes)))
         return listening
 
     # ---- children
@@ -114,10 +121,10 @@ class Init:
         )  # fmt: skip
 
     def _start_agent(self, node: int, earlier: str = "") -> None:
-        """``earlier`` tells the agent how the one before it ended: nobody else can know."""
+        """Tell the agent how the one before it ended, and when all began (monotonic): nobody else can know."""
         argv = [sys.executable, bundle.entry(), "agent", self._plan, self._zygote_name]
-        fds = [self._port.fileno()] if node == 0 else []
-        env = {**os.environ, **self._place(node), "ALLRANKS_EARLIER": earlier}
+        fds = [self._port.fileno()] if node == 0 and self._port is not None else []
+        env = {**os.environ, **self._place(node), "ALLRANKS_EARLIER": earlier, "ALLRANKS_BEGAN": str(self._began)}
         path = os.path.join(self.gang.state, "logs", f"agent-{node}.log")
         self._born[node] = time.monotonic()
         with open(path, "ab") as out:
@@ -127,7 +134,9 @@ class Init:
             )  # fmt: skip
 
     def _place(self, node: int) -> Dict[str, str]:
-        """What the node reads its place from: ours, or what the engine that it pretends to be of would say."""
+        """What the node reads its place from: ours, or what the engine says, or the one that it pretends to be of."""
+        if self.gang.engine != "local":
+            return {}  # it is in the environment of the container
         if self.gang.pods:
             pod, root = self.gang.pods[node], self.gang.root_of(node)
             pod.lay_out(root)
@@ -151,7 +160,9 @@ class Init:
                 log(f"the agent of node {node} {how}; starting it again")
                 self._pace(node)
                 self._start_agent(node, how)
-            elif node == 0:
+            else:
+                self._code = code if code >= 0 else 128 - code
+            if node == 0 and node not in self._agents:
                 self._must_end_by(time.monotonic() + LAST_WORDS)
         if self._zygote is not None and self._zygote.poll() is not None and self._agents:
             log(f"the zygote ended with {self._zygote.returncode}; starting it again")
@@ -201,6 +212,7 @@ class Init:
             self._cancel()
 
     def _cancel(self) -> None:
+        self._cancelled = True
         if self._end_by is None:
             self._must_end_by(time.monotonic() + self.gang.grace + CANCEL_MARGIN)
             for agent in self._agents.values():
@@ -223,10 +235,14 @@ class Init:
         """End the zygote and everything below, then see that the record says how it ended."""
         os.close(self._zygotes_lifeline)
         processes.kill_descendants(os.getpid())
+        if 0 in self._nodes:
+            self._complete_record()
+
+    def _complete_record(self) -> None:
         status = read_record(self.gang.state) or Status(self.gang.run, self.gang.engine)
         if not status.is_over:
             status.ended = utc()
-            if self._end_by is not None:
+            if self._cancelled:
                 status.end("cancelled", *read_cancel(self.gang.state))
             else:
                 status.end("failed", "its agents ended without a verdict; see logs/agent-*.log", EXIT_BROKE)
@@ -258,9 +274,13 @@ def main(argv: List[str]) -> int:
     lifeline = int(argv[2]) if argv[1:2] == ["--lifeline"] else None
     gang = load(argv[0])
     try:
+        nodes = range(gang.nodes) if gang.engine == "local" else [find_place(gang.engine, gang.nodes, os.environ).node]
         take_lock(gang.state)
         reserve(gang)
-        return Init(gang, argv[0], lifeline).run()
+        return Init(gang, argv[0], lifeline, nodes).run()
+    except NoPlace as error:
+        log(f"cannot tell which node this is: {error} (read as engine {gang.engine})")
+        return EXIT_GIVEN_UP
     except BlockingIOError:
         log(f"a run named {gang.run} is alive: its lock is held")
     except OSError as error:

@@ -86,7 +86,9 @@ class Listener:
         self.coordinator = Coordinator(
             gang, free_port, self._dirty.set,
             earlier=read_record(gang.state), how_lost=os.environ.get("ALLRANKS_EARLIER", ""),
+            began=float(os.environ["ALLRANKS_BEGAN"]) if "ALLRANKS_BEGAN" in os.environ else None,
         )  # fmt: skip
+        self.coordinator.keep = self._write_record
         self.coordinator.stall.save = functools.partial(evidence.write, gang)
         self._handshakes = 0
 

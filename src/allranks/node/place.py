@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
+from importlib import import_module
 from typing import List, Mapping, Tuple
 
 ROOT = "ALLRANKS_ROOT"
@@ -102,3 +103,10 @@ class Surroundings:
         """NoPlace when ``said_by`` tells another number of nodes than the plan."""
         if found != self.nodes:
             raise NoPlace(f"{said_by} says {found} nodes, but the gang has {self.nodes}")
+
+
+def find_place(engine: str, nodes: int, env: Mapping[str, str]) -> Place:
+    """Read this node's place as the engine's identity module does. Raises NoPlace."""
+    identity = import_module(f"allranks.engines.{engine}.identity")
+    found: Place = identity.place(Surroundings(env, nodes, env.get(ROOT, "/")))
+    return found
