@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import time
-from typing import Awaitable, Callable, Optional
+from typing import Any, Awaitable, Callable, Dict, Mapping, Optional
 
 from allranks.node import evidence, wire
 from allranks.node.ask import answer
@@ -187,13 +187,20 @@ class Listener:
         finally:
             self.coordinator.lost(member, why, silent=False)
 
+    def _answer(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        """Have it in the record before it is answered: whoever asked will look there, and would wait for ever."""
+        if request.get("what") == "exec" and not self._write_record():
+            return {"refused": f"its record cannot be written to {self.gang.state}; make room on that disk"}
+        answered = answer(self.coordinator, request)
+        self._write_record()
+        return answered
+
     async def _seat(self, line: wire.Wire) -> Optional[Member]:
         hello = await line.receive()
         if hello is None:
             return None
         if hello.get("type") == "ask":
-            line.send(**answer(self.coordinator, hello))
-            write_record(self.gang.state, self.coordinator.status)  # whoever asked will look there
+            line.send(**self._answer(hello))
             await line.flush()
             return None
 

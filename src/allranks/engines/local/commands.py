@@ -20,9 +20,9 @@ STOP_SLACK = 25.0
 class Given:
     """A command that a gang was given."""
 
-    def __init__(self, run: RunDir, number: int) -> None:
+    def __init__(self, run: RunDir, number: int, first: int = 0) -> None:
         self._run, self._number = run, number
-        self.name, self.lines = run.name, LogFilter(command=number)
+        self.name, self.lines = run.name, LogFilter(command=number, since=first)
 
     def status(self) -> Status:
         return self._run.status().of_command(self._number)
@@ -49,7 +49,7 @@ def give(run: RunDir, argv: Sequence[str], restarts: int) -> Given:
     program.check(argv, Path(gang.workdir), gang.env)
     answer = _ask(run, gang, what="exec", argv=list(argv), restarts=restarts)
     if "refused" not in answer:
-        return Given(run, answer["command"])
+        return Given(run, answer["command"], answer["attempt"])
     way_out = f"\nEnd it with 'allranks cancel {run.name}'."
     if "command" in answer:
         way_out = (
