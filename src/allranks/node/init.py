@@ -259,7 +259,7 @@ def main(argv: List[str]) -> int:
     gang = load(argv[0])
     try:
         take_lock(gang.state)
-        reserve(gang)
+        reserve(gang.state, gang.world_size)
         return Init(gang, argv[0], lifeline).run()
     except BlockingIOError:
         log(f"a run named {gang.run} is alive: its lock is held")
