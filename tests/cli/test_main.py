@@ -109,8 +109,12 @@ def test_a_reader_that_goes_away_is_no_error_message() -> None:
     ("command", "code", "message"),
     [
         ("{allranks} engines >&-", 0, ""),
-        ("{allranks} engines >/dev/full", 74, "allranks: No space left on device"),
-        ("mkdir gone; cd gone; rmdir ../gone; {allranks} run -- true", 74, "allranks: No such file or directory"),
+        ("{allranks} engines >/dev/full", 74, "allranks: cannot write to standard output: No space left on device"),
+        (
+            "mkdir gone; cd gone; rmdir ../gone; {allranks} run -- true",
+            74,
+            "allranks: the current folder is gone (No such file or directory); change to one that is there",
+        ),
         ("{allranks} list <&- >&- 2>&-", 0, ""),
     ],
 )

@@ -270,6 +270,9 @@ def test_logs_since_takes_a_duration_or_a_time(process: Allranks, allranks: Allr
     said = allranks("logs", "digits", "--since", "yesterday")
     allowed = "allowed is a duration such as 90s, 10m or 1h30m, or a time such as 2026-01-31T17:30"
     assert (said.code, said.err) == (2, f"allranks: --since: found 'yesterday'; {allowed}\n")
+    said = allranks("logs", "digits", "--since", "2999-01-31")
+    assert said.code == 2
+    assert said.err.startswith("allranks: --since 2999-01-31: that is yet to come; it is 20")
 
 
 def test_logs_of_a_run_that_is_gone_say_which_are_there(process: Allranks, allranks: Allranks) -> None:
@@ -278,6 +281,23 @@ def test_logs_of_a_run_that_is_gone_say_which_are_there(process: Allranks, allra
     assert (said.code, said.err) == (
         69, "allranks: no run named digit; did you mean digits?; runs here: digits\n"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("../runs/digits", "../runs/digits"), ("a\nb", r"'a\nb'..."), ("x" * 5000, repr("x" * 60) + "...")],
+)
+def test_what_cannot_be_a_name_is_no_run_and_harms_no_terminal(allranks: Allranks, name: str, shown: str) -> None:
+    said = allranks("status", name)
+    assert (said.code, said.err) == (69, f"allranks: no run named {shown}; there are no runs here\n")
+
+
+@pytest.mark.parametrize("verb", ["status", "logs", "cancel", "shell"])
+def test_an_empty_name_is_not_the_newest_or_the_only_run(process: Allranks, allranks: Allranks, verb: str) -> None:
+    process(*job("running,wait", "--detach"))
+    said = allranks(verb, "")
+    assert (said.code, said.err) == (2, "allranks: NAME: found ''; name a run, or leave it out; see: allranks list\n")
+    assert not ENGINE.status("digits").is_over
 
 
 def test_logs_follow_to_the_end_of_the_run(process: Allranks) -> None:

@@ -104,6 +104,7 @@ def test_job_yaml_is_the_spec_when_none_is_named(
             ["--env", "RANK=1", "--", "sh"],
             "--env RANK: found 'RANK'; allranks sets this one for every rank; leave it out",
         ),
+        (["--", "", "x"], "the command after --: found '' as its program; is a variable empty?"),
         (["--engine", "locl", "--", "sh"], "no such engine: locl; allowed: local; did you mean local?"),
     ],
 )
@@ -112,6 +113,19 @@ def test_a_wrong_command_line_is_a_usage_error_with_the_way_out(
 ) -> None:
     said = allranks("run", *argv)
     assert (said.code, said.out, said.err.splitlines()[0]) == (2, "", f"allranks: {message}")
+
+
+@pytest.mark.parametrize("verb", ["run", "plan", "up"])
+def test_every_verb_that_starts_a_gang_heeds_as(allranks: Allranks, verb: str) -> None:
+    said = allranks(verb, "--as", "mpijb", "--", "sh")
+    assert said.code == 2
+    assert said.err.startswith("allranks: --as mpijb: no such engine to pretend; allowed: ")
+
+
+def test_a_spec_that_was_not_named_is_named(allranks: Allranks, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(spec.parent)
+    said = allranks("plan", "-o", "json")
+    assert (said.code, said.err) == (0, "spec job.yaml, as none is named\n")
 
 
 def test_a_wrong_spec_is_told_with_its_place(allranks: Allranks, spec: Path) -> None:

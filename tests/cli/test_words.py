@@ -62,6 +62,15 @@ def test_waiting_is_told_after_a_second_and_again_when_it_changes() -> None:
     assert news.of(one, 21.0) == ["pending: 1 of 2 nodes there; waiting for digits-1 (importing torch)"]
 
 
+def test_waiting_that_changes_all_the_time_is_told_every_five_seconds() -> None:
+    news, one = News(), status("starting")
+    told = []
+    for tenth in range(100):
+        one.reason = f"{tenth} of 100 ranks started"
+        told += news.of(one, tenth / 10)
+    assert [line.split("; ")[1].split()[0] for line in told] == ["10", "60"]
+
+
 def test_of_many_missing_nodes_three_are_named() -> None:
     one = status("pending", nodes=[NodeStatus(n, f"digits-{n}") for n in range(5)])
     assert words.awaited(one) == "0 of 5 nodes there; waiting for digits-0, digits-1, digits-2 and 2 more"

@@ -233,7 +233,8 @@ def test_a_gang_can_be_asked_from_its_own_node(g: IdleGang, capfd: pytest.Captur
     """As an engine does whose coordinator cannot be dialled from here."""
     plan = str(g.run_directory / "plan.json")
     assert ask_main([plan, json.dumps({"what": "exec", "argv": ["true"], "restarts": 0})]) == 0
-    assert json.loads(capfd.readouterr().out) == {"command": 0}
+    assert json.loads(capfd.readouterr().out) == {"command": 0, "attempt": 0}
+    assert [command["number"] for command in g.record()["commands"]] == [0]  # before the answer came
     for request in ({"what": "exec"}, {"what": "dance"}, {"what": "exec", "argv": [], "restarts": 0}):
         assert ask_main([plan, json.dumps(request)]) == 0
         assert json.loads(capfd.readouterr().out)["refused"].startswith("cannot do")

@@ -90,3 +90,24 @@ def test_a_full_disk_ends_the_rank_that_prints_and_the_cause_says_so(tmp_path: P
     assert (status["phase"], status["restarts"]) == ("failed", {"used": 1, "allowed": 1})
     unwritable = "the record of the run could not be written to "
     assert len([note for note in status["notes"] if note.startswith(unwritable)]) == 1
+
+
+def test_a_command_that_fills_the_disk_ends_for_whoever_follows_it_and_so_does_the_next(tmp_path: Path) -> None:
+    (tmp_path / "talker.py").write_text(TALKER)
+    Path(os.environ["XDG_STATE_HOME"]).mkdir()
+    run = (
+        f"allranks up --name g --nodes 2 -- {sys.executable} talker.py && "
+        f"for n in 1 2; do timeout -k 1 60 allranks exec g -- {sys.executable} talker.py || echo code $?; done"
+    )
+    script = ON_A_SMALL_DISK.format(run=f"{{ {run}; }}") + "allranks cancel g"
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+        cwd=tmp_path, capture_output=True, text=True, timeout=180,
+    )  # fmt: skip
+    if done.returncode == 99 or "unshare failed" in done.stderr:
+        pytest.skip(f"no small disk can be made here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("code 1\n") == 2, done.stderr
+    status = json.loads(done.stdout.partition("\nrun g:")[0])
+    assert [command["phase"] for command in status["commands"]] == ["failed", "failed"]
+    assert all("(the disk of its log is full: " in cause["message"] for cause in status["causes"])

@@ -449,7 +449,7 @@ def test_a_gang_that_stays_is_idle_for_as_long_as_it_likes_and_then_runs_what_it
             agent.says(g.coordinator, "beat", sent=1)
         g.coordinator.tick()
     assert (g.coordinator.phase, g.coordinator.reason) == ("idle", "nothing ran yet")
-    assert answer(g.coordinator, {"what": "exec", "argv": ["true"], "restarts": 0}) == {"command": 0}
+    assert answer(g.coordinator, {"what": "exec", "argv": ["true"], "restarts": 0}) == {"command": 0, "attempt": 0}
     told = g.agents[1].last("command")
     assert told == {"type": "command", "command": 0, "argv": ["true"], "restarts": 0, "first": 0}
     ready(g, command=-1)
@@ -489,7 +489,7 @@ def test_a_replaced_coordinator_knows_the_command_and_that_it_was_lost_in_it() -
         for agent in g.agents:
             agent.says(after, "ready", ready=True, command=0)
         assert (after.phase, after.status.commands[0].phase) == ("idle", "failed")
-        assert after.give(["false"], 0) == 1
+        assert after.give(["false"], 0).number == 1
         assert after.status.commands[1].attempt == 1
         for agent in g.agents:
             agent.says(after, "ready", ready=True, command=1)

@@ -10,13 +10,20 @@ from click.shell_completion import CompletionItem
 
 from allranks import engines
 from allranks.engines.engine import Engine
-from allranks.errors import NotFound
+from allranks.errors import NotFound, UsageError
 from allranks.node.status import Status
 
 
 def run_name(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument NAME, completed from the runs that exist, and left out for the newest."""
-    return click.argument("name", required=False, shell_complete=_complete)(function)
+    return click.argument("name", required=False, shell_complete=_complete, callback=_not_empty)(function)
+
+
+def _not_empty(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
+    """An empty variable of a shell script must not mean the newest run, or end the only one."""
+    if name == "":
+        raise UsageError("NAME: found ''; name a run, or leave it out; see: allranks list")
+    return name
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -53,11 +53,16 @@ def command(
 
 
 def moment(text: str) -> float:
-    """Seconds since 1970 of a time, or of a duration before now. Raises UsageError."""
+    """Seconds since 1970 of a time, or of a duration before now. Raises UsageError, also for what is yet to come."""
     try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        found = datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
     except (ValueError, OverflowError):
         pass  # not a time, so a duration
+    else:
+        if found > time.time():
+            now = datetime.now().astimezone()
+            raise UsageError(f"--since {text}: that is yet to come; it is {now:%Y-%m-%dT%H:%M:%S%z} here")
+        return found
     from allranks.spec.units import Duration
 
     try:

@@ -5,6 +5,7 @@ Nothing heavy is imported before a verb is chosen: ``allranks --help`` is quick 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ EXIT_BROKE = 70
 EXIT_IO = 74
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 VERBS = {
     "run": "start a gang and follow it to its end",
@@ -145,7 +147,7 @@ def call(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         return _broken_pipe()
     except OSError as error:  # what no verb foresaw: a full disk below stdout, a current folder that was deleted
-        _say(f"allranks: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
+        _say(f"allranks: {_blamed(error)}")
         _discard_output()
         return EXIT_IO
     except SystemExit as stop:  # click's own way out when nobody reads its output any more
@@ -153,6 +155,18 @@ def call(argv: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last rim: a person gets one line, the traceback goes to a file
         _say(f"allranks broke: {type(error).__name__}: {error}; please report this with {_save_traceback()}")
         return EXIT_BROKE
+
+
+def _blamed(error: OSError) -> str:
+    """Name what a system call failed on: its file, or else one of the two that are used without a name."""
+    why = error.strerror or str(error)
+    if error.filename:
+        return f"{why}: {error.filename}"
+    try:
+        os.getcwd()
+    except OSError:
+        return f"the current folder is gone ({why}); change to one that is there"
+    return f"cannot write to standard output: {why}" if error.errno in UNWRITABLE else why
 
 
 def _usage(error: click.ClickException) -> int:

@@ -10,6 +10,9 @@ from allranks.node.status import Status
 PATIENCE = 1.0
 """Seconds of waiting before it is said what is awaited."""
 
+PAUSE = 5.0
+"""Seconds until it is said again, if it has changed: a large gang would fill a screen with its progress."""
+
 
 class News:
     """Turns one status after another into lines, each said once."""
@@ -19,7 +22,7 @@ class News:
         self._notes = 0
         self._attempt = -1
         self._waiting: str | None = None
-        self._waiting_since = 0.0
+        self._say_at = 0.0
         self._straggler = ""
 
     def of(self, status: Status, now: float) -> list[str]:
@@ -58,8 +61,8 @@ class News:
             self._waiting = None
             return
         if self._waiting is None:
-            self._waiting, self._waiting_since = "", now
+            self._waiting, self._say_at = "", now + PATIENCE
         text = words.awaited(status)
-        if now - self._waiting_since >= PATIENCE and text != self._waiting:
-            self._waiting = text
+        if now >= self._say_at and text != self._waiting:
+            self._waiting, self._say_at = text, now + PAUSE
             yield f"{status.phase}: {text}"

@@ -49,6 +49,8 @@ class SpecCommand(click.Command):
         ours, command = args[:cut], args[cut + 1 :]
         if cut < len(args) and not command:
             raise click.UsageError("no command after --", ctx)
+        if command and not command[0]:
+            raise click.UsageError("the command after --: found '' as its program; is a variable empty?", ctx)
         try:
             rest = super().parse_args(ctx, list(ours))
         except click.UsageError as error:
@@ -87,6 +89,7 @@ def job_of(options: Mapping[str, Any]) -> tuple[Job, Path]:
                 "(allranks run --nodes 2 -- python train.py), or write a spec with: allranks init"
             )
         spec = DEFAULT_SPEC
+        click.echo(f"spec {spec}, as none is named", err=True)
     changes = _changes(options)
     if spec is None:
         from allranks.spec.command import from_command

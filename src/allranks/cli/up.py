@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from allranks import engines
-from allranks.cli.spec_options import DEFAULT_SPEC, SpecCommand, job_of, spec_options
+from allranks.cli.spec_options import DEFAULT_SPEC, SpecCommand, plan_of, spec_options
 from allranks.errors import EngineError
 
 
@@ -30,8 +30,7 @@ def command(engine: str, **options: object) -> int:
         raise EngineError(f"engine {engine} cannot be used here: {reason}")
     if not isinstance(chosen, CanUp):
         raise EngineError(f"engine {engine} cannot keep a gang idle")
-    job, folder = job_of(options if _says_what_runs(options) else {**options, **_any_python(options)})
-    plan = chosen.plan(job, folder)
+    plan = plan_of(chosen, options if _says_what_runs(options) else {**options, **_any_python(options)})
     for note in plan.notes:
         click.echo(f"allranks: note: {note}", err=True)
     return until_idle(chosen.up(plan))

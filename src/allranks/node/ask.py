@@ -46,7 +46,8 @@ def _exec(course: Course, request: Mapping[str, Any]) -> Dict[str, Any]:
         return {"refused": "the gang is about to end"}
     if running is not None:
         return {"refused": f"it runs another command: {running.line}", "command": running.number}
-    return {"command": course.give(argv, restarts)}
+    given = course.give(argv, restarts)
+    return {"command": given.number, "attempt": given.attempt}
 
 
 def _stop(course: Course, request: Mapping[str, Any]) -> Dict[str, Any]:

@@ -18,7 +18,7 @@ from allranks.node.command import Commands
 from allranks.node.gang import Gang
 from allranks.node.rollcall import Member, RollCall
 from allranks.node.stall import Stall
-from allranks.node.status import AttemptStatus, Status
+from allranks.node.status import AttemptStatus, CommandStatus, Status
 
 STOP_MARGIN = 15.0
 EXPLANATION_WAIT = 1.0
@@ -106,15 +106,15 @@ class Course:
                 self._unexplained[member.node] = self._clock() + EXPLANATION_WAIT
         self._moved()
 
-    def give(self, argv: Sequence[str], restarts: int) -> int:
-        """Have an idle gang run a command; returns its number. The caller has seen that there is none yet."""
+    def give(self, argv: Sequence[str], restarts: int) -> CommandStatus:
+        """Have an idle gang run a command; returns its record. The caller has seen that there is none yet."""
         self.used, self.last_attempt = 0, max(self.last_attempt, self.commands.last_attempt)
         command = self.commands.give(argv, restarts, first=self.last_attempt + 1)
         for member in self.roll.members.values():
             member.ready, member.waiting_for = False, "getting ready for the command"
             self._tell_command(member)
         self._gather()
-        return command.number
+        return command
 
     def _tell_command(self, member: Member) -> None:
         command = self.commands.current

@@ -276,7 +276,7 @@ def main(argv: List[str]) -> int:
     try:
         nodes = range(gang.nodes) if gang.engine == "local" else [find_place(gang.engine, gang.nodes, os.environ).node]
         take_lock(gang.state)
-        reserve(gang)
+        reserve(gang.state, gang.world_size)
         return Init(gang, argv[0], lifeline, nodes).run()
     except NoPlace as error:
         log(f"cannot tell which node this is: {error} (read as engine {gang.engine})")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import os
 import secrets
 import socket
 import time
-from typing import Awaitable, Callable, Optional
+from typing import Any, Awaitable, Callable, Dict, Mapping, Optional
 
 from allranks.node import evidence, wire
 from allranks.node.ask import answer
@@ -38,10 +39,10 @@ def free_port() -> int:
         return port
 
 
-def reserve(gang: Gang) -> None:
-    """Take place on the disk now for the record of how the run ends. Raises OSError when there is none."""
-    with open(_spare(gang.state), "wb") as file:
-        file.write(b"\n" * (SPARE + SPARE_OF_A_RANK * gang.world_size))
+def reserve(state: str, world_size: int) -> None:
+    """Take place on the disk now for the record of how the run ends. Raises OSError when there is less."""
+    with open(_spare(state), "wb") as file:
+        file.write(b"\n" * (SPARE + SPARE_OF_A_RANK * world_size))
 
 
 def _spare(state: str) -> str:
@@ -51,16 +52,21 @@ def _spare(state: str) -> str:
 def write_record(state: str, status: Status) -> None:
     """Replace status.json whole: a reader sees the old or the new one. Raises OSError.
 
-    On a full disk the last record takes the place that was reserved for it.
+    On a full disk the last record takes the place that was reserved for it; so does that of a command's end, which
+    leaves what is left of it.
     """
     path, text = os.path.join(state, "status.json"), json.dumps(status.to_json())
     try:
         write_whole(path, text)
     except OSError as error:
-        if error.errno not in FULL or not status.is_over or not os.path.exists(_spare(state)):
+        ends = status.is_over or status.phase == "idle"
+        if error.errno not in FULL or not ends or not os.path.exists(_spare(state)):
             raise
         os.unlink(_spare(state))
         write_whole(path, text)
+        if not status.is_over:
+            with contextlib.suppress(OSError):
+                reserve(state, status.world_size)
 
 
 def read_record(state: str) -> Optional[Status]:
@@ -189,13 +195,20 @@ class Listener:
         finally:
             self.coordinator.lost(member, why, silent=False)
 
+    def _answer(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        """Have it in the record before it is answered: whoever asked will look there, and would wait for ever."""
+        if request.get("what") == "exec" and not self._write_record():
+            return {"refused": f"its record cannot be written to {self.gang.state}; make room on that disk"}
+        answered = answer(self.coordinator, request)
+        self._write_record()
+        return answered
+
     async def _seat(self, line: wire.Wire) -> Optional[Member]:
         hello = await line.receive()
         if hello is None:
             return None
         if hello.get("type") == "ask":
-            line.send(**answer(self.coordinator, hello))
-            write_record(self.gang.state, self.coordinator.status)  # whoever asked will look there
+            line.send(**self._answer(hello))
             await line.flush()
             return None
 

@@ -140,7 +140,7 @@ class Status:
         """The same as if this command were all the run there is: its phase, its times, its causes."""
         command = next((command for command in self.commands if command.number == number), None)
         if command is None:
-            return self
+            return self._of_unrecorded(number)
         first, last = command.attempt, command.last_attempt if command.is_over else self.attempt
         found = replace(
             self, name=f"{self.name} ({command.line})", attempt=max(first, last), started=command.started,
@@ -151,6 +151,13 @@ class Status:
             found.phase, found.reason = command.phase, command.reason
             found.exit_code, found.ended = command.exit_code, command.ended
         return found
+
+    def _of_unrecorded(self, number: int) -> Status:
+        """A command that is about to be recorded, or that only newer ones are told of."""
+        newest = self.commands[-1].number if self.commands else -1
+        if self.is_over or number > newest:
+            return replace(self, phase=self.phase if self.is_over else "pending", causes=[])
+        return replace(self, phase="failed", reason=f"the record holds no command {number} any more", causes=[])
 
     def to_json(self) -> Dict[str, Any]:
         nodes = [{**vars(node), "ranks": [dict(vars(rank)) for rank in node.ranks]} for node in self.nodes]

@@ -83,6 +83,10 @@ def test_filters_choose_ranks_nodes_and_attempts(run: RunDir) -> None:
     [
         (LogFilter(ranks=frozenset({4})), "run digits has no rank 4; it has ranks 0 to 3"),
         (LogFilter(nodes=frozenset({-1})), "run digits has no node -1; it has nodes 0 to 1"),
+        (
+            LogFilter(ranks=frozenset({0}), nodes=frozenset({1})),
+            "run digits has no such rank on the nodes asked for: rank 0 is on node 0",
+        ),
     ],
 )
 def test_a_rank_or_node_that_is_not_there_is_an_error(run: RunDir, wanted: LogFilter, message: str) -> None:
@@ -137,6 +141,28 @@ def test_following_one_attempt_ends_with_that_attempt(run: RunDir) -> None:
 def test_following_a_run_that_is_over_before_any_rank_started_ends(run: RunDir) -> None:
     record(run, phase="failed")
     assert followed(run, LogFilter(since=0)) == []
+
+
+def test_a_command_that_is_not_in_the_record_yet_is_awaited_and_nothing_before_it_is_shown(run: RunDir) -> None:
+    say(run, "rank-0", b"of the command before\n", attempt=0)
+    before = {"number": 0, "argv": ["true"], "attempts": 1, "phase": "succeeded"}
+    now = {**before, "number": 1, "attempt": 1, "phase": "running"}
+    record(run, phase="idle", commands=[before])
+    lines = followed(
+        run,
+        LogFilter(command=1, since=1),
+        lambda: record(run, phase="running", attempt=1, commands=[before, now]),
+        lambda: say(run, "rank-0", b"ours\n", attempt=1),
+        lambda: record(run, phase="idle", attempt=1, commands=[before, {**now, "phase": "succeeded"}]),
+    )
+    assert [line.text for line in lines] == ["ours"]
+
+
+def test_a_command_that_only_newer_ones_are_told_of_is_over_without_an_exit_code(run: RunDir) -> None:
+    record(run, phase="running", attempt=60, commands=[{"number": 60, "argv": ["true"], "attempt": 60}])
+    told = run.status().of_command(3)
+    assert (told.phase, told.exit_code, told.reason) == ("failed", None, "the record holds no command 3 any more")
+    assert followed(run, LogFilter(command=3, since=3)) == []
 
 
 def test_attempts_that_came_and_went_between_two_looks_are_all_shown(run: RunDir) -> None:

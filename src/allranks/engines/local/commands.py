@@ -20,17 +20,20 @@ STOP_SLACK = 25.0
 class Given:
     """A command that a gang was given."""
 
-    def __init__(self, run: RunDir, number: int) -> None:
+    def __init__(self, run: RunDir, number: int, first: int = 0) -> None:
         self._run, self._number = run, number
-        self.name, self.lines = run.name, LogFilter(command=number)
+        self.name, self.lines = run.name, LogFilter(command=number, since=first)
 
     def status(self) -> Status:
         return self._run.status().of_command(self._number)
 
     def cancel(self, *, reason: str, code: int) -> None:
+        """End it. Raises EngineError when it does not end, or the disk is too full for its record to say so."""
         answer = _ask(self._run, self._run.gang(), what="stop", command=self._number, reason=reason, code=code)
-        if "refused" not in answer:  # else it is over, as was wanted
-            self.wait(self._run.gang().grace + STOP_SLACK)
+        over = "refused" in answer  # as was wanted; the record has it in a moment
+        if not self.wait(STOP_SLACK if over else self._run.gang().grace + STOP_SLACK):
+            way_out = f"end it all with 'allranks cancel {self.name}'"
+            raise EngineError(f"gang {self.name}: its record does not say that the command has ended; {way_out}")
 
     def detach(self) -> None:
         """It does not hang on this process."""
@@ -49,7 +52,7 @@ def give(run: RunDir, argv: Sequence[str], restarts: int) -> Given:
     program.check(argv, Path(gang.workdir), gang.env)
     answer = _ask(run, gang, what="exec", argv=list(argv), restarts=restarts)
     if "refused" not in answer:
-        return Given(run, answer["command"])
+        return Given(run, answer["command"], answer["attempt"])
     way_out = f"\nEnd it with 'allranks cancel {run.name}'."
     if "command" in answer:
         way_out = (
@@ -67,10 +70,7 @@ def stop(run: RunDir, reason: str, code: int) -> Status:
         raise EngineError(f"gang {run.name} runs no command; end the gang itself with 'allranks cancel {run.name}'")
     given = Given(run, running[-1].number)
     given.cancel(reason=reason, code=code)
-    status = given.status()
-    if not status.is_over:
-        raise EngineError(f"gang {run.name}: the command does not end; end it all with 'allranks cancel {run.name}'")
-    return status
+    return given.status()
 
 
 def _must_be_up(run: RunDir) -> Gang:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -154,16 +155,20 @@ class LocalEngine:
 ENGINE = LocalEngine()
 
 
+_NAME = re.compile(r"[a-z][-a-z0-9]{0,39}(\.\d+)?")  # digits, or digits.2: the one before the one before
+
+
 def find(name: str) -> RunDir:
     """The run of that name. Raises NotFound, naming the runs that exist."""
     run = RunDir(runs_home() / name)
-    if "/" not in name and run.plan.exists():
+    if _NAME.fullmatch(name) and run.plan.exists():
         return run
+    shown = name if name.isprintable() and len(name) <= 60 else f"{name[:60]!r}..."
     names = [run.name for run in all_runs()]
     near = get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     there = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-    raise NotFound(f"no run named {name}{hint}; " + (f"runs here: {there}" if names else "there are no runs here"))
+    raise NotFound(f"no run named {shown}{hint}; " + (f"runs here: {there}" if names else "there are no runs here"))
 
 
 def _listed(run: RunDir) -> Status:

@@ -216,7 +216,7 @@ def _is_over(status: Status, wanted: LogFilter) -> bool:
     """Whether nothing more is to come: the run is over, or the wanted command, or an idle gang runs none."""
     if wanted.command is None or status.is_over:
         return status.is_over or status.phase == "idle"
-    return all(command.is_over for command in status.commands if command.number == wanted.command)
+    return status.of_command(wanted.command).is_over
 
 
 def _last(status: Status, wanted: LogFilter) -> int:
@@ -228,6 +228,10 @@ def check(run: RunDir, gang: Gang, wanted: LogFilter) -> None:
     """Raise for a rank, a node or an attempt that is not there, naming those that are."""
     _within("rank", wanted.ranks, gang.world_size, run.name)
     _within("node", wanted.nodes, gang.nodes, run.name)
+    elsewhere = {rank: gang.node_of(rank) for rank in sorted(wanted.ranks)}
+    if wanted.nodes and wanted.ranks and not wanted.nodes & set(elsewhere.values()):
+        where = ", ".join(f"rank {rank} is on node {node}" for rank, node in elsewhere.items())
+        raise UsageError(f"run {run.name} has no such rank on the nodes asked for: {where}")
     kept = run.attempts()
     if wanted.attempt is not None and wanted.attempt not in kept:
         there = ", ".join(map(str, kept)) or "none yet"
@@ -250,8 +254,6 @@ def _shown(run: RunDir, wanted: LogFilter) -> list[int]:
 
 
 def _first(run: RunDir, wanted: LogFilter) -> int:
-    if wanted.command is not None:
-        return max([c.attempt for c in run.status().commands if c.number == wanted.command], default=0)
     return next(iter(_shown(run, wanted)), run.status().attempt if wanted.since is None else wanted.since)
 
 
