@@ -1,7 +1,7 @@
 """What watching the ranks costs a step: `bench/watch.py`. On gloo or, where there are GPUs, on NCCL.
 
 The agent of a gang of 1 x 2 is stopped for two seconds and let go on for two, again and again: while it is stopped it
-asks the ranks' watching threads nothing. The medians of all steps with and without it are compared.
+asks the ranks' watching threads nothing. Each two seconds are compared with the two that follow.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from array import array
+from itertools import pairwise
 from pathlib import Path
 
 import launchers
@@ -22,27 +23,33 @@ BLOCK = 2.0  # well below an agent's lease
 
 
 def main() -> int:
-    blocks = int(sys.argv[1]) if sys.argv[1:] else 40
+    pairs = int(sys.argv[1]) if sys.argv[1:] else 40
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "moments")
-        seconds = str(2 * BLOCK * blocks + 5)
+        seconds = str(2 * BLOCK * pairs + 5)
         with running(launchers.allranks(1, 2, str(PROGRAMS / "even.py"), str(file), seconds)) as run:
             run.line("running")
             time.sleep(5)
-            watched, agent = [], the_agent()
-            for _ in range(blocks):
-                watched.append((time.time(), time.time() + BLOCK))
+            agent, blocks = the_agent(), []
+            for _ in range(pairs):
+                begin = time.time()
                 time.sleep(BLOCK)
+                between = time.time()
                 pause(agent, BLOCK)
+                blocks.append((begin, between, time.time()))
             run.line("succeeded")
-        steps = array("d", file.read_bytes())
-    took = [(steps[i], steps[i] - steps[i - 1]) for i in range(1, len(steps)) if steps[i] > watched[0][0]]
-    on = [seconds for end, seconds in took if any(begin <= end <= stop for begin, stop in watched)]
-    off = [seconds for end, seconds in took if not any(begin <= end <= stop for begin, stop in watched)]
-    for what, of in (("median", statistics.median), ("mean", statistics.fmean)):
-        cost = 100 * (of(on) / of(off) - 1)
-        print(f"{what}: {1e3 * of(on):.4f} ms watched ({len(on)} steps), {1e3 * of(off):.4f} ms not: {cost:+.2f} %")
+        ends = array("d", file.read_bytes())
+    steps = [(end, end - begin) for begin, end in pairwise(ends)]
+    costs = [100 * (mean(steps, begin, between) / mean(steps, between, end) - 1) for begin, between, end in blocks]
+    error = statistics.stdev(costs) / pairs**0.5
+    print(f"{len(steps)} steps of {1e3 * statistics.median(took for _, took in steps):.2f} ms; watching them costs")
+    print(f"{statistics.fmean(costs):+.2f} % (median {statistics.median(costs):+.2f} %, standard error {error:.2f} %)")
     return 0
+
+
+def mean(steps: list[tuple[float, float]], begin: float, end: float) -> float:
+    """Seconds of a step of that time."""
+    return statistics.fmean(seconds for moment, seconds in steps if begin < moment < end)
 
 
 def the_agent() -> int:
