@@ -117,10 +117,15 @@ TABLES: dict[str, tuple[list[Account], int | None, str]] = {
         None,
         "4 ranks wait in all_reduce #21 of group 0 that all its ranks have entered and none completes",
     ),
-    "nobody for what an unwatched rank does not say": (
+    "the only rank of which nothing is known": (  # such as one whose interpreter is about to exit
         [*OTHERS_WAIT, unknown(1)],
+        1,
+        "rank 1 on node 0 does not say whether it entered all_reduce #21 of group 0 that 3 ranks wait in",
+    ),
+    "nobody of two of which nothing is known": (
+        [waits(0), unknown(1), unknown(2), waits(3)],
         None,
-        "3 ranks wait in all_reduce #21 of group 0 that all its ranks have entered and none completes",
+        "2 ranks wait in all_reduce #21 of group 0, and of ranks 1, 2 nothing is known",
     ),
     "the rank at the root of a chain and not one that waits for it": (
         [

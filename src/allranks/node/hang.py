@@ -1,8 +1,8 @@
 """Who keeps the others waiting: a rule over what all ranks answered, and the words for it.
 
 In this order: a rank that does not answer, a rank that has ended, the rank that entered the fewest collectives of a
-group in which others wait, the minority's operation where all have entered. Else nobody is named: a wrong name costs
-more than none.
+group in which others wait, the minority's operation where all have entered, the only rank
+of which nothing is known. Else nobody is named: a wrong name costs more than none.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def judge(accounts: Iterable[Account], patience: float = 0.0) -> Finding:
         return _blame_silent(silent, waiting)
     if not waiting:
         return Finding(False, "no rank waits in a collective")
-    return _blame_late(_late(table), table) or _blame_minority(table, waiting) or _blame_nobody(waiting)
+    return _blame_late(_late(table), table) or _blame_minority(table, waiting) or _blame_unknown(table, waiting)
 
 
 # ---- a rank that does not answer
@@ -240,10 +240,22 @@ def _are(ranks: Sequence[int]) -> str:
     return "is" if len(ranks) == 1 else "are"
 
 
-def _blame_nobody(waiting: Sequence[Account]) -> Finding:
+def _blame_unknown(table: Mapping[int, Account], waiting: Sequence[Account]) -> Finding:
+    """All that are known have entered: the one of which nothing is known has not, if there is but one."""
     calls: Dict[str, int] = Counter(_waits_in(account) for account in waiting)
     call, count = max(calls.items(), key=lambda item: item[1])
-    return Finding(True, f"{_count(count)} in {call} that all its ranks have entered and none completes")
+    members = {
+        rank for account in waiting for group in account.groups.values() if group.waits for rank in group.members
+    }
+    unknown = [a for a in table.values() if a.rank in members and not a.watched and not a.ended]
+    if not unknown:
+        return Finding(True, f"{_count(count)} in {call} that all its ranks have entered and none completes")
+    if len(unknown) > 1:
+        silent = _ranks([account.rank for account in unknown])
+        return Finding(True, f"{_count(count)} in {call}, and of {silent} nothing is known")
+    last = f"; its last line: {unknown[0].tail[-1]}" if unknown[0].tail else ""
+    message = f"{_name(unknown[0])} does not say whether it entered {call} that {_count(count)} in{last}"
+    return Finding(True, message, unknown[0].rank)
 
 
 # ---- words
