@@ -76,7 +76,7 @@ def check_evidence(folder: Path, way: str) -> None:
     for rank in range(4):
         stack = (folder / f"rank-{rank}.stack.txt").read_text()
         assert "train.py" in stack, f"{way}: rank {rank}: {stack}"
-        assert "node/watch.py" not in stack
+        assert "node/watch/inside.py" not in stack
         account = json.loads((folder / f"rank-{rank}.json").read_text())
         assert (account["rank"], account["node"]) == (rank, rank // 2)
         assert "all_reduce" in stack or rank == 1, stack

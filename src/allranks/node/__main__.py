@@ -12,7 +12,7 @@ from importlib import import_module
 PARTS = {
     "init": "allranks.node.init",
     "agent": "allranks.node.agent",
-    "zygote": "allranks.node.zygote",
+    "zygote": "allranks.node.fork.zygote",
     "ask": "allranks.node.ask",
     "shim": "allranks.node.launch.shim",
     "mpirun": "allranks.node.launch.mpirun",

@@ -14,7 +14,7 @@ from allranks.node.cause import utc
 from allranks.node.course import MAX_CAUSES, Course
 from allranks.node.death import Death
 from allranks.node.rollcall import Member, check_hello
-from allranks.node.stall import MESSAGES
+from allranks.node.watch.stall import MESSAGES
 
 
 class Coordinator(Course):

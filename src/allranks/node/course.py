@@ -17,8 +17,8 @@ from allranks.node.cause import Cause, utc
 from allranks.node.command import Commands
 from allranks.node.gang import Gang
 from allranks.node.rollcall import Member, RollCall
-from allranks.node.stall import Stall
 from allranks.node.status import AttemptStatus, CommandStatus, Status
+from allranks.node.watch.stall import Stall
 
 STOP_MARGIN = 15.0
 EXPLANATION_WAIT = 1.0

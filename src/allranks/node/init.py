@@ -20,12 +20,13 @@ import time
 from dataclasses import replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from allranks.node import bundle, interpreter, processes
+from allranks.node import bundle, processes
 from allranks.node.cancel import read_cancel, write_cancel
 from allranks.node.cause import utc
 from allranks.node.death import signal_name
 from allranks.node.environment import base_environment
 from allranks.node.files import say, write_whole
+from allranks.node.fork import interpreter
 from allranks.node.gang import Gang, load
 from allranks.node.listen import read_record, reserve, write_record
 from allranks.node.place import ROOT, NoPlace, find_place

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple
 
-from allranks.node import evidence
+from allranks.node.watch import evidence
 
 TAIL_LINES = 20
 TAIL_WIDTH = 300

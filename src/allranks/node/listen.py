@@ -12,13 +12,14 @@ import socket
 import time
 from typing import Any, Awaitable, Callable, Dict, Mapping, Optional
 
-from allranks.node import evidence, wire
+from allranks.node import wire
 from allranks.node.ask import answer
 from allranks.node.coordinator import Coordinator
 from allranks.node.files import FULL, say, write_whole
 from allranks.node.gang import Gang
 from allranks.node.rollcall import Member, Refused
 from allranks.node.status import Status
+from allranks.node.watch import evidence
 
 TICK = 0.05
 BACKLOG = 1024  # asyncio listens anew, with 100 by default: a thousand agents would wait for TCP's resends

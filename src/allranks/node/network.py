@@ -8,8 +8,8 @@ from typing import Callable, Mapping
 
 from allranks.fabric.report import decision
 from allranks.fabric.tree import NotATree, open_tree
-from allranks.node import interpreter
 from allranks.node.environment import base_environment
+from allranks.node.fork import interpreter
 from allranks.node.gang import Gang
 
 __all__ = ["NotATree", "settle"]

@@ -15,16 +15,17 @@ import time
 from dataclasses import replace
 from typing import Callable, Dict, List, Optional, Set
 
-from allranks.node import interpreter, preload, processes, pycommand
-from allranks.node.channel import Channel, Event
+from allranks.node import processes
 from allranks.node.death import describe
 from allranks.node.environment import base_environment
+from allranks.node.fork import interpreter, preload, pycommand
+from allranks.node.fork.channel import Channel, Event
 from allranks.node.gang import Gang
 from allranks.node.launch import deepspeed, mpirun, native, once, torchrun
 from allranks.node.launch.spawn import Spawn, Start
 from allranks.node.logs import LogKeeper
 from allranks.node.memory import Memory
-from allranks.node.sampler import Sampler
+from allranks.node.watch.sampler import Sampler
 
 LAUNCHERS: Dict[str, Callable[[Gang, int, Start], List[Spawn]]] = {
     "native": native.spawns, "once": once.spawns, "torchrun": torchrun.spawns, "deepspeed": deepspeed.spawns,

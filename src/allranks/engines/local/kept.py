@@ -10,9 +10,9 @@ from pathlib import Path
 from allranks.engines.engine import Evidence, Kept, Sample
 from allranks.engines.local.rundir import RunDir
 from allranks.errors import EngineError
-from allranks.node import history
 from allranks.node.gang import Gang
 from allranks.node.lastwords import read_tail
+from allranks.node.watch import history
 
 MOST_TABLE, MOST_STACK = 256 * 1024, 64 * 1024
 MOST_RANKS = 1024

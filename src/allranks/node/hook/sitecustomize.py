@@ -7,7 +7,7 @@ starts up, it imports, waits and forks. A forked rank returns from here, and the
 so ``__main__``, sys.argv, sys.path, the stack, tracebacks, exit codes and exit handlers are python's own work and not
 an imitation. The zygote itself never returns.
 
-A rank that was not forked starts the watching thread (``watch.py``) and goes on.
+A rank that was not forked starts the watching thread (``watch/inside.py``) and goes on.
 """
 
 import importlib
@@ -40,7 +40,7 @@ def _be_zygote() -> None:
     _step_aside()
     sys.path.insert(0, config["home"])
     try:
-        from allranks.node import zygote
+        from allranks.node.fork import zygote
     finally:
         sys.path.remove(config["home"])
     zygote.enter(config)
@@ -52,10 +52,10 @@ def _be_rank() -> None:
         return
     sys.path.insert(0, _HOME)
     try:
-        from allranks.node import watch
+        from allranks.node.watch import inside
     finally:
         sys.path.remove(_HOME)
-    watch.start(os.environ)
+    inside.start(os.environ)
     for name in [name for name in sys.modules if name == "allranks" or name.startswith("allranks.")]:
         del sys.modules[name]  # a job may have another allranks installed, or none
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import List
 
-from allranks.node import pycommand
 from allranks.node.environment import rank_environment
+from allranks.node.fork import pycommand
 from allranks.node.gang import Gang
 from allranks.node.launch.spawn import Spawn, Start
 

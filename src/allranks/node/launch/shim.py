@@ -15,10 +15,11 @@ import time
 from dataclasses import replace
 from typing import Any, Dict, List, NoReturn, Tuple
 
-from allranks.node import bundle, processes, watch
+from allranks.node import bundle, processes
 from allranks.node.environment import node_environment, rank_environment
 from allranks.node.gang import Gang
 from allranks.node.launch.spawn import Start
+from allranks.node.watch import inside
 
 _REPORTS, PLAN, _COMMAND = "ALLRANKS_SHIM", "ALLRANKS_SHIM_PLAN", "ALLRANKS_SHIM_COMMAND"
 
@@ -74,7 +75,7 @@ def _become(gang: Gang, rank: int, attempt: int, argv: List[str]) -> NoReturn:
     os.dup2(out, 1)
     os.dup2(out, 2)
     try:
-        os.execvpe(argv[0], argv, watch.hooked(env))
+        os.execvpe(argv[0], argv, inside.hooked(env))
     except OSError as error:
         os.write(2, f"allranks: cannot run {argv[0]}: {error.strerror}\n".encode())
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)

@@ -10,10 +10,10 @@ import time
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, Mapping, NoReturn, Optional, Sequence, Tuple
 
-from allranks.node import watch
-from allranks.node.imports import Installed, Recorder
+from allranks.node.fork.imports import Installed, Recorder
+from allranks.node.fork.pycommand import parse
 from allranks.node.processes import Title, die_with_parent
-from allranks.node.pycommand import parse
+from allranks.node.watch import inside
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
@@ -86,7 +86,7 @@ def replace_by_exec(job: Job, report: Report) -> NoReturn:
     _close_all_but(report.writing)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
-        os.execvpe(job.argv[0], list(job.argv), watch.hooked(job.env))
+        os.execvpe(job.argv[0], list(job.argv), inside.hooked(job.env))
     except OSError as error:
         missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
         reason = f"cannot run {job.argv[0]}: {error.strerror}"
@@ -109,14 +109,14 @@ def settle(job: Job, zygotes: Mapping[str, str], users: Iterable[str]) -> None:
     """
     os.environ.clear()
     os.environ.update(job.env)  # key by key through putenv, so that C code sees it too
-    os.environ.pop(watch.SOCKET, None)
+    os.environ.pop(inside.SOCKET, None)
     time.tzset()
     _settle_streams(sys.stdout, sys.stderr, unbuffered=bool(job.env.get("PYTHONUNBUFFERED")))
     sys.path_importer_cache.clear()  # files may have come since the zygote looked
     _settle_libraries(sys.modules, job.env, zygotes)
     if job.learn:
         sys.meta_path.insert(0, Recorder(job.learn, Installed(users)))
-    watch.start(job.env)
+    inside.start(job.env)
     gc.enable()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from allranks.node.bytecode import UNUSED, Bytecode
+from allranks.node.fork.bytecode import UNUSED, Bytecode
 
 NAME = "module_without_bytecode"
 

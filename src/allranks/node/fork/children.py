@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Dict, List, Optional, Set
 
 from allranks.node import processes
-from allranks.node.caller import Caller
-from allranks.node.rank import NOT_EXECUTABLE, Job, Report
+from allranks.node.fork.caller import Caller
+from allranks.node.fork.rank import NOT_EXECUTABLE, Job, Report
 
 
 @dataclass

@@ -25,7 +25,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 SOCKET = "ALLRANKS_WATCH"
 BRIEF, FULL = b"b", b"f"
 STACK_SIGNAL = signal.SIGRTMIN + 7
-HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
+HOOK = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "hook")
 HIGH = (960, 200, 3)  # our descriptors stay clear of the numbers that the job's own will get
 MOST_THREADS, MOST_FRAMES = 64, 60
 SEND_SECONDS = 1

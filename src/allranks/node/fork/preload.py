@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from allranks.node.files import write_whole
-from allranks.node.pycommand import PyCommand, parse
+from allranks.node.fork.pycommand import PyCommand, parse
 
 # Read by the interpreter, the loader or some import (found with an LD_PRELOAD getenv logger and a hooked os.environ).
 READ_AT_IMPORT = re.compile(

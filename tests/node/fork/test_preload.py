@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from allranks.node import preload
-from allranks.node.imports import Guard, Installed, Recorder, UserModule, import_installed
-from allranks.node.pycommand import parse
+from allranks.node.fork import preload
+from allranks.node.fork.imports import Guard, Installed, Recorder, UserModule, import_installed
+from allranks.node.fork.pycommand import parse
 
 SCRIPT = ["python", "train.py"]
 

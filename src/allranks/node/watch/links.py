@@ -1,4 +1,4 @@
-"""The agent's side of the threads in the ranks (``watch.py``): who has connected, what was asked, who is silent."""
+"""The agent's side of the threads in the ranks (``inside.py``): who has connected, what was asked, who is silent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import time
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
-from allranks.node import processes, watch
+from allranks.node import processes
+from allranks.node.watch import inside
 
 BACKLOG = 512
 PACKET = 64 * 1024
@@ -66,7 +67,7 @@ class Link:
 
     def sample(self) -> Optional[asyncio.Future[Optional[Answer]]]:
         """Ask for the sums, unless it owes an answer already."""
-        return self.ask(watch.BRIEF) if self.hello and not self._asked else None
+        return self.ask(inside.BRIEF) if self.hello and not self._asked else None
 
     # ---- what comes in
 
@@ -165,7 +166,7 @@ class Links:
     @property
     def environment(self) -> Dict[str, str]:
         """What a rank needs to find us."""
-        return {watch.SOCKET: self._name}
+        return {inside.SOCKET: self._name}
 
     def open(self) -> None:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set, Tuple
 
-from allranks.node import evidence, hang
 from allranks.node.attempt import Attempt
 from allranks.node.cause import Cause, utc
 from allranks.node.gang import Gang
 from allranks.node.rollcall import Member
 from allranks.node.status import Straggler
-from allranks.node.vitals import Vitals
+from allranks.node.watch import evidence, hang
+from allranks.node.watch.vitals import Vitals
 
 LOOK_SECONDS = 2.0
 STRAGGLER_SECONDS = 5.0

@@ -7,11 +7,12 @@ import json
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from allranks.node import evidence, processes, watch
+from allranks.node import processes
 from allranks.node.gang import Gang
-from allranks.node.history import History, path_of
 from allranks.node.lastwords import read_tail
-from allranks.node.links import Answer, Link, Links
+from allranks.node.watch import evidence, inside
+from allranks.node.watch.history import History, path_of
+from allranks.node.watch.links import Answer, Link, Links
 
 LONGEST_INTERVAL, SHORTEST_INTERVAL = 1.0, 0.1
 NODES_PER_SECOND = 500
@@ -134,7 +135,7 @@ async def _question(
     if link is None:
         return {}, "", []
     if not silent:
-        future = link.ask(watch.FULL)
+        future = link.ask(inside.FULL)
         await asyncio.wait([future], timeout=LOOK_WAIT)
         answer = future.result() if future.done() else None
         if answer and "threads" in answer:

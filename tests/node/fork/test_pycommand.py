@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from allranks.node.pycommand import is_python, parse
+from allranks.node.fork.pycommand import is_python, parse
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from allranks.node import evidence
-from allranks.node.hang import Account, Finding, Group, judge, table_text
+from allranks.node.watch import evidence
+from allranks.node.watch.hang import Account, Finding, Group, judge, table_text
 
 WORLD = (0, 1, 2, 3)
 
@@ -231,13 +231,13 @@ def test_where_is_the_innermost_line_of_the_jobs_own_code(frames: list[evidence.
 def test_a_dump_shows_the_main_thread_and_not_ours() -> None:
     dump = (
         "Thread 0x7f59 (most recent call first):\n"
-        '  File "/x/allranks/node/watch.py", line 115 in _serve\n\n'
+        '  File "/x/allranks/node/watch/inside.py", line 115 in _serve\n\n'
         "Current thread 0x7f5a (most recent call first):\n"
         '  File "/w/train.py", line 10 in misbehave\n'
         '  File "/w/train.py", line ??? in <module>\n'
     )
     text = evidence.without_ours(dump)
-    assert "watch.py" not in text
+    assert "inside.py" not in text
     assert evidence.dumped_frames(text) == [("/w/train.py", 10, "misbehave"), ("/w/train.py", 0, "<module>")]
 
 

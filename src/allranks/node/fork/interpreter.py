@@ -8,8 +8,8 @@ import shutil
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from allranks.node import preload, pycommand
 from allranks.node.files import say, write_whole
+from allranks.node.fork import preload, pycommand
 from allranks.node.gang import Gang
 
 

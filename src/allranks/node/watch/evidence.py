@@ -83,8 +83,8 @@ def main_frames(threads: Sequence[Mapping[str, Any]]) -> List[Frame]:
 
 
 def without_ours(text: str) -> str:
-    """The text of faulthandler without the thread of ``watch.py``."""
-    return "\n\n".join(block for block in text.split("\n\n") if "/allranks/node/watch.py" not in block)
+    """The text of faulthandler without the thread of ``inside.py``."""
+    return "\n\n".join(block for block in text.split("\n\n") if "/allranks/node/watch/inside.py" not in block)
 
 
 def dumped_frames(text: str) -> List[Frame]:

@@ -10,8 +10,8 @@ from collections import deque
 from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, Optional
 
-from allranks.node import imports
-from allranks.node.bytecode import Bytecode
+from allranks.node.fork import imports
+from allranks.node.fork.bytecode import Bytecode
 
 LOOK_EVERY = 0.02  # seconds between looks in the midst of an import
 SLOW_IMPORT = 0.005  # seconds; a faster one has not initialised CUDA

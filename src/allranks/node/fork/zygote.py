@@ -18,13 +18,15 @@ import sys
 import traceback
 from typing import Any, List, NoReturn, Optional
 
-from allranks.node import bundle, preload, processes, pycommand, rank
-from allranks.node.caller import Caller, Message, accept
-from allranks.node.children import Children
-from allranks.node.warm import ENDING, Warm
+from allranks.node import bundle, processes
+from allranks.node.fork import preload, pycommand, rank
+from allranks.node.fork.caller import Caller, Message, accept
+from allranks.node.fork.children import Children
+from allranks.node.fork.warm import ENDING, Warm
 
-HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
-HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+NODE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HOOK = os.path.join(NODE, "hook")
+HOME = os.path.dirname(os.path.dirname(NODE))
 SOFTWARE_ERROR = 70
 
 

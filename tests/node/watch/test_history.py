@@ -6,7 +6,7 @@ import itertools
 import json
 from pathlib import Path
 
-from allranks.node.history import MOST_LINES, History, path_of
+from allranks.node.watch.history import MOST_LINES, History, path_of
 
 RANKS = [{"rank": 0, "rss": 5_000_000, "completed": 7, "entered": 8}]
 

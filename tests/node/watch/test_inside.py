@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from allranks.node import watch
+from allranks.node.watch import inside
 
 PYTHON = os.environ.get("ALLRANKS_TEST_PYTHON", sys.executable)  # any from 3.8 on
 
@@ -32,7 +32,7 @@ class Rank:
         self._listening.settimeout(15)
         (folder / "job.py").write_text(script)
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        env = watch.hooked({**env, "RANK": "0", "ALLRANKS_ATTEMPT": "2", watch.SOCKET: name})
+        env = inside.hooked({**env, "RANK": "0", "ALLRANKS_ATTEMPT": "2", inside.SOCKET: name})
         self.process = subprocess.Popen(
             [PYTHON, *flags, "job.py"], cwd=folder, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True,
@@ -45,7 +45,7 @@ class Rank:
         line, fds, _, _ = socket.recv_fds(link, 4096, 1)
         return link, json.loads(line), fds[0]
 
-    def ask(self, what: bytes = watch.FULL) -> dict[str, Any]:
+    def ask(self, what: bytes = inside.FULL) -> dict[str, Any]:
         self.link.sendall(what)
         data = b""
         while not data.endswith(b"\n"):
@@ -93,7 +93,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
 
 def test_it_says_who_it_is_and_answers_with_stacks_and_memory(start: Any) -> None:
     rank = start("def waiting():\n    input()\nwaiting()\n")
-    assert rank.hello == {"rank": 0, "attempt": 2, "signal": watch.STACK_SIGNAL}
+    assert rank.hello == {"rank": 0, "attempt": 2, "signal": inside.STACK_SIGNAL}
     time.sleep(0.3)
     answer = rank.ask()
     (thread,) = answer["threads"]
@@ -101,7 +101,7 @@ def test_it_says_who_it_is_and_answers_with_stacks_and_memory(start: Any) -> Non
     assert [frame[1:] for frame in thread["frames"]][:2] == [[2, "waiting"], [3, "<module>"]]
     assert answer["rss"] > 1 << 20
     assert answer["groups"] == {}
-    assert rank.ask(watch.BRIEF) == {"entered": 0, "completed": 0, "waits": False}
+    assert rank.ask(inside.BRIEF) == {"entered": 0, "completed": 0, "waits": False}
     rank.ends()
 
 
@@ -117,7 +117,7 @@ def test_the_job_sees_nothing_of_it(start: Any) -> None:
 
 def test_the_jobs_own_sitecustomize_runs(start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text("own = 1\n")
-    monkeypatch.setattr(watch, "HOOK", f"{watch.HOOK}{os.pathsep}{tmp_path}")
+    monkeypatch.setattr(inside, "HOOK", f"{inside.HOOK}{os.pathsep}{tmp_path}")
     rank = start("import sitecustomize; print(sitecustomize.own, sitecustomize.__file__)\n")
     assert rank.ends() == f"1 {tmp_path}/sitecustomize.py\n"
 
@@ -166,7 +166,7 @@ def test_a_forked_child_holds_nothing_of_it(start: Any) -> None:
     assert only_low == "True"
     with open(f"/proc/{pid}/status") as file:
         caught = next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt"))
-    assert not caught >> (watch.STACK_SIGNAL - 1) & 1
+    assert not caught >> (inside.STACK_SIGNAL - 1) & 1
     rank.process.stdin.write("\n")
     rank.process.stdin.flush()
     assert rank.process.wait(10) == 0
@@ -225,7 +225,7 @@ def test_a_job_that_closes_all_descriptors_goes_on(start: Any) -> None:
 def test_questions_in_the_midst_of_the_end_do_no_harm(start: Any) -> None:
     for _ in range(5):
         rank = start("import sys, time\ninput()\n")
-        rank.link.sendall(watch.FULL * 200)
+        rank.link.sendall(inside.FULL * 200)
         time.sleep(0.02)
         assert rank.ends() == ""
 
@@ -233,7 +233,7 @@ def test_questions_in_the_midst_of_the_end_do_no_harm(start: Any) -> None:
 @pytest.mark.parametrize("name", ["", "allranks-nobody-listens"])
 def test_a_rank_without_an_agent_runs_unwatched(tmp_path: Path, name: str) -> None:
     (tmp_path / "job.py").write_text("import threading\nprint(len(__import__('os').listdir('/proc/self/task')))\n")
-    env = watch.hooked({**os.environ, "RANK": "0", watch.SOCKET: name})
+    env = inside.hooked({**os.environ, "RANK": "0", inside.SOCKET: name})
     done = subprocess.run([PYTHON, "job.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=20)
     assert (done.stdout, done.stderr, done.returncode) == ("1\n", "", 0)
 
@@ -272,7 +272,7 @@ def test_sums_are_over_all_groups_and_a_group_never_used_counts_nothing(monkeypa
         "2": {"last_enqueued_collective": "5", "last_completed_collective": "5"},
     }
     pretend(monkeypatch, {"pg_status": status})
-    assert watch.brief() == {"entered": 26, "completed": 25, "waits": True}
+    assert inside.brief() == {"entered": 26, "completed": 25, "waits": True}
 
 
 def test_a_group_waits_in_its_first_unfinished_collective_and_sends_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +281,7 @@ def test_a_group_waits_in_its_first_unfinished_collective_and_sends_are_none(mon
         entry("g", 9, False, "gloo:send", is_p2p=True), entry("h", 7, False, state="completed"),
     ]  # fmt: skip
     pretend(monkeypatch, {"entries": entries}, g=6, h=7, unused=0)
-    groups = watch.groups()
+    groups = inside.groups()
     assert groups["g"] == {
         "members": [0, 1], "entered": 5, "completed": 3, "waits": True, "operation": "all_gather", "sizes": [[4]],
     }  # fmt: skip
@@ -291,11 +291,11 @@ def test_a_group_waits_in_its_first_unfinished_collective_and_sends_are_none(mon
 
 def test_without_a_recorder_the_sequence_numbers_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, {}, g=6)
-    assert watch.brief() == {"entered": 6, "completed": 6, "waits": False}
-    assert watch.groups()["g"]["entered"] == 6
+    assert inside.brief() == {"entered": 6, "completed": 6, "waits": False}
+    assert inside.groups()["g"]["entered"] == 6
 
 
 def test_a_group_whose_entries_have_left_the_ring_keeps_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, {"entries": [entry("busy", 5000, True)]}, busy=5000, quiet=12)
-    quiet = watch.groups()["quiet"]
+    quiet = inside.groups()["quiet"]
     assert (quiet["entered"], quiet["completed"], quiet["waits"]) == (12, 12, False)

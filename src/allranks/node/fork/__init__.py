@@ -1,0 +1,1 @@
+"""The user's own interpreter, imported once and forked into ranks."""

@@ -1,0 +1,1 @@
+"""Where each rank is, whether the gang hangs, and who keeps the others waiting."""
