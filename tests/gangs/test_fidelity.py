@@ -49,8 +49,9 @@ def no_signal_ignored() -> None:
 
 
 def comparable(text: str, folder: Path) -> str:
-    """Without what differs from run to run: the folder, addresses in memory, a crash's list of loaded libraries."""
-    return re.sub(r"0x[0-9a-f]+|\n\nExtension modules: .*", "", text.replace(str(folder), "FOLDER"))
+    """Without what differs from run to run: folder, addresses in memory, a crash's loaded libraries, times of warnings."""
+    differing = r"0x[0-9a-f]+|\n\nExtension modules: .*|(?<=\[W)\d{4} [\d:.]+"
+    return re.sub(differing, "", text.replace(str(folder), "FOLDER"))
 
 
 def forked(zygote: Zygote, why: str = "") -> Outcome:
