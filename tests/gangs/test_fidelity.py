@@ -49,7 +49,7 @@ def no_signal_ignored() -> None:
 
 
 def comparable(text: str, folder: Path) -> str:
-    """Without what differs from run to run: folder, addresses in memory, a crash's loaded libraries, times of warnings."""
+    """Without what differs from run to run: folder, addresses, a crash's loaded libraries, times of warnings."""
     differing = r"0x[0-9a-f]+|\n\nExtension modules: .*|(?<=\[W)\d{4} [\d:.]+"
     return re.sub(differing, "", text.replace(str(folder), "FOLDER"))
 
