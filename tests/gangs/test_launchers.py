@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.gang]
 torch = pytest.mark.torch
 WHY_NO_MPI = mpirun.why_not(os.environ["PATH"])
 mpi = pytest.mark.skipif(bool(WHY_NO_MPI), reason=f"NOT TESTED, launcher mpirun: {WHY_NO_MPI}")
+MARKS = {"torchrun": torch, "deepspeed": torch, "mpirun": mpi}
 ITS_OWN = {"torchrun": r"(ROLE|GROUP)_\w+|TORCHELASTIC_\w+", "mpirun": r"(OMPI|PMIX)_\w+"}
 """What a launcher adds by itself, beside the rank environment."""
 NAMES = (*IDENTITY, "GREETING")
@@ -43,13 +44,10 @@ def environments(folder: Path, launcher: str, pretended: str = "", ranks: int = 
 @pytest.mark.parametrize(
     ("launcher", "pretended"),
     [
-        ("native", ""),
-        *(("native", engine) for engine in engines.pretended()),
-        # Those whose variables torchrun and DeepSpeed would believe.
-        pytest.param("torchrun", "pytorchjob", marks=torch),
-        pytest.param("deepspeed", "mpijob", marks=torch),
-        pytest.param("mpirun", "mpijob", marks=mpi),
-        pytest.param("mpirun", "trainjob", marks=mpi),
+        pytest.param(launcher, engine, marks=MARKS.get(launcher, ()))
+        for engine in ("", *engines.pretended())
+        for launcher in (engines.pretend(engine).LAUNCHERS if engine else ("native", "torchrun", "deepspeed", "mpirun"))
+        if launcher != "once"
     ],
 )
 def test_the_rank_environment_is_the_same_under_every_launcher_and_engine(
@@ -104,8 +102,9 @@ def test_ranks_of_mpirun_talk_mpi_and_keep_their_nodes_environment(tmp_path: Pat
         assert list((g.run_directory / "ssh").glob("tmp-*")) == []
 
 
-def test_once_starts_one_process_a_node(tmp_path: Path) -> None:
-    found = environments(tmp_path, "once", "pytorchjob", ranks=1)
+@pytest.mark.parametrize("pretended", ["", *engines.pretended()])
+def test_once_starts_one_process_a_node(tmp_path: Path, pretended: str) -> None:
+    found = environments(tmp_path, "once", pretended, ranks=1)
     assert [(env["RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"]) for env in found] == [("0", "2", "0"), ("1", "2", "0")]
 
 
