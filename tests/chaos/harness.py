@@ -23,7 +23,7 @@ from tests.chaos.gangs import Gang, LocalGang, NetworkGang
 
 PATIENCE = 90.0
 CGROUP = Path("/sys/fs/cgroup/memory")
-MEMORY = "2G"
+MEMORY = "1G"
 
 
 class Line(NamedTuple):

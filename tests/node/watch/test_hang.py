@@ -38,6 +38,10 @@ def unknown(rank: int) -> Account:
     return Account(rank, rank // 2, state="", watched=False)
 
 
+def leaves(rank: int, kind: str = "", words: str = "") -> Account:
+    return Account(rank, rank // 2, state="R", watched=False, left=(kind, words))
+
+
 def two_groups(rank: int, first: Group | None, second: Group | None) -> Account:
     named = {"1": first, "2": second}
     return Account(rank, rank // 2, groups={name: g for name, g in named.items() if g is not None})
@@ -53,6 +57,17 @@ TABLES: dict[str, tuple[list[Account], int | None, str]] = {
         1,
         "rank 1 on node 0 has not answered for 3.2 s: it holds the GIL (state R); 3 ranks wait in all_reduce #21; "
         "it was in train.py:40 misbehave",
+    ),
+    "a rank that an exception ends, and whose process stays": (
+        [*OTHERS_WAIT, leaves(1, "exception", "ValueError: 7")],
+        1,
+        "rank 1 on node 0: ValueError: 7; its process has not ended since; 3 ranks wait in all_reduce #21",
+    ),
+    "a rank whose python ends without an exception": (
+        [*OTHERS_WAIT, leaves(1)],
+        1,
+        "rank 1 on node 0 is leaving (its python is ending, or is another program now) and has not ended; "
+        "3 ranks wait in all_reduce #21",
     ),
     "a stopped rank": (
         [*OTHERS_WAIT, silent(1, state="T", channel="do_signal_stop")],
@@ -184,7 +199,7 @@ def test_a_slow_answer_on_a_busy_machine_is_not_silence() -> None:
 def test_an_account_is_read_back_as_it_was_sent() -> None:
     sent = {
         "rank": 1, "node": 0, "pid": 7, "state": "S", "channel": "futex", "rss": 1, "silent": 0.0, "watched": True,
-        "where": "train.py:40 misbehave", "sums": [20, 20], "tail": ["a"],
+        "where": "train.py:40 misbehave", "sums": [20, 20], "tail": ["a"], "left": ["import", "no"],
         "groups": evidence.short_groups({
             "0": {"members": [0, 1, 2, 3], "entered": 21, "completed": 20, "waits": True, "operation": "all_reduce",
                   "sizes": [[1000]]},
@@ -193,7 +208,7 @@ def test_an_account_is_read_back_as_it_was_sent() -> None:
     }  # fmt: skip
     account = Account.from_json(sent)
     assert account.groups == {"0": group(21, True)}
-    assert (account.where, account.tail) == ("train.py:40 misbehave", ("a",))
+    assert (account.where, account.tail, account.left) == ("train.py:40 misbehave", ("a",), ("import", "no"))
 
 
 @pytest.mark.parametrize(

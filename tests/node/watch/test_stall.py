@@ -74,7 +74,7 @@ class ReportingGang(FakeGang):
             "rank": rank, "node": rank // 2, "pid": 1, "state": "S", "channel": "", "rss": 1, "tail": ["last words"],
             "silent": self.silent.get(rank, 0.0), "watched": True, "where": "train.py:40 misbehave",
             "sums": [self.numbers[rank], self._completed(rank)] if answers else None,
-            "groups": {"0": group} if answers else {},
+            "groups": {"0": group} if answers else {}, "left": None,
         }  # fmt: skip
 
     def waits_for(self, late: int) -> None:

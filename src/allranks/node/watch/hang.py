@@ -1,8 +1,8 @@
 """Who keeps the others waiting: a rule over what all ranks answered, and the words for it.
 
-In this order: a rank that does not answer, a rank that has ended, the rank that entered the fewest collectives of a
-group in which others wait, the minority's operation where all have entered, the only rank
-of which nothing is known. Else nobody is named: a wrong name costs more than none.
+In this order: a rank that does not answer, one that is ending and does not come to its end, a rank that has ended, the
+rank that entered the fewest collectives of a group in which others wait, the minority's operation where all have
+entered, the only rank of which nothing is known. Else nobody is named: a wrong name costs more than none.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 # Operations whose input must have the same size on all ranks.
 SAME_SIZES = ("all_reduce", "broadcast", "reduce")
 SHOWN = 8
+LONGEST = 1000
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Account:
 
     ``silent`` is for how many seconds it has not answered (0: it answers); ``state`` a letter of proc(5) and
     ``channel`` the kernel function it sleeps in; ``where`` the innermost line of the job's own code. A rank without
-    a watching thread is not ``watched``: what it says nothing of is not held against it.
+    a watching thread is not ``watched``: what it says nothing of is not held against it. One whose python is ending
+    has ``left``: kind and words of the exception that ends it, two empty texts where there is none.
     """
 
     rank: int
@@ -55,6 +57,7 @@ class Account:
     where: str = ""
     groups: Mapping[str, Group] = field(default_factory=dict)
     tail: Tuple[str, ...] = ()
+    left: Optional[Tuple[str, str]] = None
 
     @property
     def waits(self) -> bool:
@@ -77,6 +80,7 @@ class Account:
             rank=int(data["rank"]), node=int(data["node"]), state=str(data["state"])[:1],
             channel=str(data["channel"])[:64], silent=float(data["silent"]), watched=bool(data["watched"]),
             where=str(data["where"])[:200], groups=groups, tail=tuple(str(line) for line in data["tail"]),
+            left=None if data["left"] is None else (str(data["left"][0]), str(data["left"][1])[:LONGEST]),
         )  # fmt: skip
 
 
@@ -90,11 +94,15 @@ def _group(data: Mapping[str, Any]) -> Group:
 
 @dataclass(frozen=True)
 class Finding:
-    """``hung`` is False when no rank is silent and none waits; ``rank`` is None when nobody can be named."""
+    """``hung`` is False when no rank is silent and none waits; ``rank`` is None when nobody can be named.
+
+    ``kind`` is that of the cause: a rank that an exception ends has not hung by itself.
+    """
 
     hung: bool
     message: str
     rank: Optional[int] = None
+    kind: str = "hang"
 
 
 def judge(accounts: Iterable[Account], patience: float = 0.0) -> Finding:
@@ -109,6 +117,9 @@ def judge(accounts: Iterable[Account], patience: float = 0.0) -> Finding:
         return _blame_silent(silent, waiting)
     if not waiting:
         return Finding(False, "no rank waits in a collective")
+    leaving = [account for account in table.values() if account.left is not None and not account.ended]
+    if leaving:
+        return _blame_leaving(leaving, waiting)
     return _blame_late(_late(table), table) or _blame_minority(table, waiting) or _blame_unknown(table, waiting)
 
 
@@ -144,6 +155,19 @@ def _awaited_by(culprit: Account, waiting: Sequence[Account]) -> str:
         return ""
     (_, call), count = calls.most_common(1)[0]
     return f"; {_count(count)} in {call}"
+
+
+# ---- a rank whose python is ending, and whose process stays
+
+
+def _blame_leaving(leaving: Sequence[Account], waiting: Sequence[Account]) -> Finding:
+    culprit = min(leaving, key=lambda account: (not (account.left or ("",))[0], account.rank))
+    kind, words = culprit.left or ("", "")
+    awaited = _awaited_by(culprit, waiting)
+    if kind:
+        return Finding(True, f"{_name(culprit)}: {words}; its process has not ended since{awaited}", culprit.rank, kind)
+    text = f"{_name(culprit)} is leaving (its python is ending, or is another program now) and has not ended{awaited}"
+    return Finding(True, text, culprit.rank)
 
 
 # ---- a rank that has not entered what others wait in

@@ -92,7 +92,7 @@ class _Watch:
         # From Python 3.13 on, os.fork counts the threads only after it has called what was registered.
         again = _soon(self._start_again) if sys.version_info >= (3, 13) else self._start_again
         os.register_at_fork(before=self._stop, after_in_parent=again, after_in_child=self._forget)
-        atexit.register(self._stop)  # a thread that an exiting interpreter kills in the midst of C++ aborts the process
+        atexit.register(self._leave)
 
     # ---- the thread
 
@@ -143,6 +143,20 @@ class _Watch:
             os.read(self._waking, 1)
         except OSError:
             pass  # descriptors that the job closed: then the thread has ended by itself
+
+    def _leave(self) -> None:
+        """At the end of the interpreter, which may take its time: the agent should know, and not wait for answers.
+
+        A thread that an exiting interpreter kills in the midst of C++ aborts the process.
+        """
+        self._stop()
+        self._forgotten = True
+        link = self._link.fileno()
+        try:
+            if (link, _inode(link)) in self._own:  # else the job has closed it, and may have opened its own
+                self._link.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the agent has gone
 
     def _start_again(self) -> None:
         try:

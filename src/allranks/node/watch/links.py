@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
 
 from allranks.node import processes
 from allranks.node.watch import inside
@@ -162,6 +162,7 @@ class Links:
         self._name = f"allranks-{secrets.token_hex(8)}"
         self._links: List[Link] = []
         self._attempt = -1
+        self._left: Set[int] = set()
 
     @property
     def environment(self) -> Dict[str, str]:
@@ -178,6 +179,7 @@ class Links:
     def begin(self, attempt: int) -> None:
         """Forget the ranks of the attempt before."""
         self._attempt = attempt
+        self._left.clear()
         for link in list(self._links):
             if link.hello.get("attempt", attempt) != attempt:
                 self._drop(link)
@@ -193,6 +195,10 @@ class Links:
         """
         links = self.of(rank)
         return next((link for link in links if link.brief.get("entered")), links[0] if links else None)
+
+    def has_left(self, rank: int) -> bool:
+        """Whether its thread has taken leave, as it does when its python ends; the process may take longer to."""
+        return rank in self._left and not self.of(rank)
 
     def _accept(self, listening: socket.socket) -> None:
         try:
@@ -215,4 +221,6 @@ class Links:
     def _drop(self, link: Link) -> None:
         asyncio.get_running_loop().remove_reader(link.fileno)
         self._links.remove(link)
+        if link.hello.get("attempt") == self._attempt:
+            self._left.add(link.hello["rank"])
         link.close()

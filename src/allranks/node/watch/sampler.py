@@ -8,6 +8,7 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from allranks.node import processes
+from allranks.node.death import describe
 from allranks.node.gang import Gang
 from allranks.node.lastwords import read_tail
 from allranks.node.watch import evidence, inside
@@ -19,6 +20,7 @@ NODES_PER_SECOND = 500
 ANSWER_WAIT = 0.2
 LOOK_WAIT = 1.0
 TAIL = 10
+FAILED = 1 << 8  # the wait status of exit code 1
 
 
 class Sampler:
@@ -117,7 +119,7 @@ class Sampler:
             "rank": rank, "node": self._node, "pid": pid, **kernel, "silent": round(silent, 1),
             "watched": bool(answer) or silent > 0, "where": evidence.where(frames),
             "sums": [answer["entered"], answer["completed"]] if answer else None,
-            "groups": evidence.short_groups(answer.get("groups", {})),
+            "groups": evidence.short_groups(answer.get("groups", {})), "left": self._left(rank),
             "tail": read_tail(self._gang.log_of(self._attempt, rank))[-TAIL:],
         }  # fmt: skip
         if not keep:
@@ -126,6 +128,13 @@ class Sampler:
         if failed:
             self._tell(type="note", text=failed)
         return account
+
+    def _left(self, rank: int) -> Optional[List[str]]:
+        """Of a rank whose python is ending: kind and words of the exception that ends it, if that is why."""
+        if not self._links.has_left(rank):
+            return None
+        death = describe(rank, self._node, FAILED, self._gang.log_of(self._attempt, rank))
+        return ["", ""] if death.kind == "exit" else [death.kind, death.message]
 
 
 async def _question(

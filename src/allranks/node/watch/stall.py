@@ -185,7 +185,7 @@ class Stall:
         rank = finding.rank
         account = self._accounts.get(rank) if rank is not None else None
         return Cause(
-            attempt.number, "hang", utc(), f"{finding.message} (stacks of all ranks: {kept})",
+            attempt.number, finding.kind, utc(), f"{finding.message} (stacks of all ranks: {kept})",
             rank=rank, node=None if rank is None else self._gang.node_of(rank), exit=EXIT_HANG,
             tail=account.tail if account else (),
             log=self._gang.log_of(attempt.number, rank) if rank is not None else "",
