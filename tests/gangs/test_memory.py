@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,9 +33,16 @@ for step in range(100000):
 """
 
 
+def write(file: Path, number: int) -> None:
+    file.write_text(str(number))
+
+
 @pytest.fixture
-def limited() -> Iterator[None]:
-    """This process is in a memory cgroup with LIMIT while the test starts its gang, and the gang stays there."""
+def leave() -> Iterator[Callable[[], None]]:
+    """This process is in a memory cgroup with LIMIT until it leaves; a gang that it started before stays there.
+
+    It must leave before memory runs out: the kernel would kill the largest, which may be this one.
+    """
     found = groups(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
     if not found:
         pytest.skip("no memory cgroup can be seen here")
@@ -51,15 +58,16 @@ def limited() -> Iterator[None]:
         pytest.skip(f"no memory cgroup with a limit can be made here (root, and a writable tree, are needed): {error}")
     (child / "cgroup.procs").write_text(str(os.getpid()))
     try:
-        yield
+        yield lambda: write(before / "cgroup.procs", os.getpid())
     finally:
-        (before / "cgroup.procs").write_text(str(os.getpid()))
+        write(before / "cgroup.procs", os.getpid())
         eventually("the cgroup is empty", lambda: not (child / "cgroup.procs").read_text())
         child.rmdir()
 
 
-def test_the_oom_killer_is_told_from_somebody_who_kills(tmp_path: Path, limited: None) -> None:
+def test_the_oom_killer_is_told_from_somebody_who_kills(tmp_path: Path, leave: Callable[[], None]) -> None:
     with RunningGang(tmp_path, script=GREEDY, options=("--restarts", "3")) as g:
+        leave()
         g.stepping(0)
         time.sleep(1.5)  # so that the counters were looked at while the ranks ran
         (tmp_path / "eat-3-0").touch()
