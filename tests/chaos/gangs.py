@@ -69,7 +69,10 @@ class Gang(ABC):
         try:
             found: dict[str, Any] = json.loads((self.record_folder / "status.json").read_text())
         except (OSError, ValueError):
-            return {"phase": "", "attempt": -1, "causes": [], "nodes": []}
+            return {
+                "phase": "", "reason": "there is no record", "attempt": -1, "causes": [], "nodes": [],
+                "exit_code": None, "restarts": {"used": 0},
+            }  # fmt: skip
         return found
 
     def pid_of(self, rank: int) -> int:
@@ -157,7 +160,10 @@ class LocalGang(Gang):
         return code if self.draw.attached and code >= 0 else None
 
     def kill(self) -> None:
-        os.kill(self.supervisor(0), signal.SIGKILL)
+        try:
+            os.kill(self.supervisor(0), signal.SIGKILL)
+        except (OSError, IndexError):
+            pass  # it never began, or has ended
 
 
 class NetworkGang(Gang):
