@@ -112,7 +112,8 @@ def test_the_job_sees_nothing_of_it(start: Any) -> None:
         "      [n for n in sys.modules if 'allranks' in n or n == 'sitecustomize'],\n"
         "      [p for p in sys.path if 'allranks' in p], os.open('/dev/null', os.O_RDONLY))\n"
     )
-    assert rank.ends() == "['MainThread'] 1 [] [] 3\n"
+    distributions = [name for name in ("sitecustomize",) if name in sys.modules]  # Debian's python brings one
+    assert rank.ends() == f"['MainThread'] 1 {distributions} [] 3\n"
 
 
 def test_the_jobs_own_sitecustomize_runs(start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
