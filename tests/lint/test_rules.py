@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from allranks.lint.files import RULES, lint
@@ -118,7 +120,7 @@ CASES = [
     ("overrides-version", "overrides of an older Trainer are found", "TRAINJOB", TRAINER,
      "  podSpecOverrides: [{targetJobs: [{name: node}]}]\n  trainer:\n", "podSpecOverrides is of Trainer 2.0 alone"),
     ("patched-env", "env in a patch is found", "TRAINJOB", TRAINER,
-     "  runtimePatches: [{manager: a/b, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: "
+     "  runtimePatches: [{manager: a/b, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: n, template: "
      "{spec: {template: {spec: {containers: [{name: node, env: [{name: A}]}]}}}}}]}}}}]\n  trainer:\n",
      "a patch sets env of node"),
     ("mpi-hostfile", "DeepSpeed's own path in a TrainJob is found", "MPI_TRAINJOB", "/etc/mpi/hostfile",
@@ -133,7 +135,7 @@ CASES = [
      "mpiImplementation: Intel", "mpiImplementation: Intel"),
     ("one-node-is-two", "a single node that becomes two is found", "MPI_TRAINJOB", "numNodes: 2", "numNodes: 1",
      "numNodes: 1 with runLauncherAsNode"),
-    ("launcher-alone", "an image that nodes never get is found", "MPI_TRAINJOB", TRAINER, "  trainer:\n    image: a:1\n",
+    ("launcher-alone", "an image that no node gets is found", "MPI_TRAINJOB", TRAINER, "  trainer:\n    image: a:1\n",
      "trainer.image reaches the launcher alone"),
     ("pod-group-deadlock", "a group with dependents is found", "MPI_TRAINJOB", "  mlPolicy:\n",
      "  podGroupPolicy: {coscheduling: {}}\n  mlPolicy:\n", "podGroupPolicy, and launcher depends on others"),
@@ -197,3 +199,10 @@ def test_an_override_is_told_by_the_name_that_the_installed_trainer_has(
     text = good.TRAINJOB.replace(TRAINER, f"  {field}: [{{a: b}}]\n{TRAINER}")
     found = [one for one in lint(text, "t.yaml", version).findings if one.rule == "overrides-version"]
     assert [one.fix for one in found] == [f"write {right}"]
+
+
+def test_the_page_about_lint_has_every_rule_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs/lint.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")][1:]
+    told = [(row[0].removeprefix("| "), row[1], row[3].removesuffix(" |")) for row in rows]
+    assert told == [(rule.name, rule.severity, rule.why) for rule in RULES]

@@ -106,7 +106,8 @@ def _show_completion(ctx: click.Context, param: click.Parameter, shell: str | No
     expose_value=False,
     is_eager=True,
     callback=_show_completion,
-    help='Print the completion script of a shell. For bash: eval "$(allranks --show-completion bash)"',
+    metavar="SHELL",
+    help="Print what bash, zsh or fish is to eval.",
 )
 def allranks() -> None:
     """One file says what a gang of ranks is. It starts together, restarts together, and names the rank that broke it.

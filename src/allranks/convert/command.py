@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from allranks.convert.draft import Draft, Lost
+from allranks.errors import SpecError
 from allranks.manifest.launch import Launch, take_apart
-from allranks.manifest.shell import NotSimple, word
+from allranks.manifest.shell import word
 from allranks.spec.command import name_of
 from allranks.spec.job import OURS, Job
 
@@ -124,6 +125,8 @@ def _written(argv: tuple[str, ...]) -> str | list[str]:
 
 def from_command(argv: Sequence[str], hosts: Sequence[tuple[str, int | None]] = ()) -> tuple[Job, list[Lost]]:
     """Make a spec of a launch command, on the hosts of a hostfile where one is given. Raises SpecError."""
+    if not argv or not argv[0]:
+        raise SpecError("the command: found nothing; write it after '--', such as: -- torchrun train.py")
     draft = Draft("the command")
     launch = take_apart(argv)
     slots = {count for _, count in hosts if count}
@@ -137,7 +140,7 @@ def from_command(argv: Sequence[str], hosts: Sequence[tuple[str, int | None]] = 
         draft.lost.append(Lost("the command", f"the hosts of {launch.hostfile}", why))
     if hosts:
         draft.lost.append(Lost("the hostfile", "the hosts' names", "the engine finds the nodes"))
-    draft.set("name", name_of(launch.run or tuple(argv)) if argv else "job")
+    draft.set("name", name_of(launch.run or tuple(argv)))
     return draft.job(), draft.lost
 
 
@@ -145,11 +148,3 @@ def _nodes_of(launch: Launch) -> int:
     if launch.ranks and launch.per_node and launch.launcher == "mpirun":
         return max(launch.ranks // launch.per_node, 1)
     return 1
-
-
-def split_line(text: str) -> tuple[str, ...]:
-    """A command line in a file of its own. Raises NotSimple."""
-    try:
-        return tuple(shlex.split(text, comments=True))
-    except ValueError as error:
-        raise NotSimple(str(error)) from error

@@ -43,7 +43,15 @@ def _command(draft: Draft, role: Role, around: Around) -> None:
             f"{where(draft, role.container)}: no command here, so the image's own would run; "
             "write it as 'command:', then convert again"
         )
+    _entrypoint(draft, role.container)
     carry_command(draft, argv, around, where(draft, role.container["command"] or role.container["args"]))
+
+
+def _entrypoint(draft: Draft, container: Field) -> None:
+    """Arguments alone are for the image's own program, which no manifest names."""
+    if not container["command"].items:
+        why = "the image's own ENTRYPOINT takes these arguments: write it in front of them in 'run'"
+        draft.lose(container["args"], why, "the program")
 
 
 def _policy(draft: Draft, policy: Field) -> None:
@@ -149,6 +157,8 @@ def _trainjob(draft: Draft, manifest: Manifest) -> None:
     argv = words(trainer) or (role.argv if role else ())
     if not argv:
         raise SpecError(f"{where(draft, trainer)}: no command here, and its runtime is not in this file; add either")
+    if words(trainer):
+        _entrypoint(draft, trainer)
     carry_command(draft, argv, Around(nodes, per_node, is_launcher=is_mpi), where(draft, trainer["command"]))
 
 

@@ -33,10 +33,10 @@ CONTAINER = _names(
 POD = _names(
     "volumes initContainers ephemeralContainers restartPolicy terminationGracePeriodSeconds activeDeadlineSeconds "
     "dnsPolicy nodeSelector serviceAccountName serviceAccount automountServiceAccountToken nodeName hostNetwork "
-    "hostPID hostIPC shareProcessNamespace securityContext imagePullSecrets hostname subdomain affinity "
-    "schedulerName hostAliases priorityClassName priority dnsConfig readinessGates runtimeClassName enableServiceLinks preemptionPolicy overhead "
-    "topologySpreadConstraints setHostnameAsFQDN os hostUsers schedulingGates resourceClaims resources schedulingGroup "
-    "hostnameOverride workloadRef",
+    "hostPID hostIPC shareProcessNamespace securityContext imagePullSecrets hostname subdomain affinity schedulerName "
+    "hostAliases priorityClassName priority dnsConfig readinessGates runtimeClassName enableServiceLinks "
+    "preemptionPolicy overhead topologySpreadConstraints setHostnameAsFQDN os hostUsers schedulingGates resourceClaims "
+    "resources schedulingGroup hostnameOverride workloadRef",
     containers=[CONTAINER],
     tolerations=[_names("key operator value effect tolerationSeconds")],
 )
@@ -64,7 +64,7 @@ JOBSET = _names(
 RUNTIME = _names(
     "podGroupPolicy",
     mlPolicy=_names(
-        "numNodes torch jax xgboost flux plainml",
+        "numNodes torch jax xgboost flux",
         mpi=_names("numProcPerNode mpiImplementation sshAuthMountPath runLauncherAsNode"),
     ),
     template={"metadata": METADATA, "spec": JOBSET},

@@ -85,11 +85,11 @@ def not_indexed(subject: Subject) -> Iterator[Found]:
 RULES = (
     Rule("no-failure-policy", WARNING, (*JOBSET, *RUNTIME), no_failure_policy,
         "The first Job that fails ends everything; nothing is restarted."),
-    Rule("backoff-before-restart", ERROR, (*JOBSET, *RUNTIME), backoff_before_restart,
+    Rule("backoff-before-restart", WARNING, (*JOBSET, *RUNTIME), backoff_before_restart,
         "A failed pod is first tried again alone, up to 6 times, into a gang that has lost its rendezvous: "
         "minutes, then the restart."),
-    Rule("restart-in-place", ERROR, (*JOBSET, *RUNTIME), restart_in_place,
-        "The container restarts alone, into a gang that has lost its rendezvous, and the set does not notice."),
+    Rule("restart-in-place", WARNING, (*JOBSET, *RUNTIME), restart_in_place,
+        "The container restarts alone, into a gang that has lost its rendezvous, before the set does."),
     Rule("one-pod-restarts", WARNING, PYTORCH, one_pod_restarts,
         "The operator restarts one pod, never the gang: the others hang in a collective with the old one."),
     Rule("five-minute-tolerations", WARNING, PODS, five_minutes,

@@ -110,12 +110,12 @@ def _dash_c(words: tuple[Word, ...]) -> str | None:
     """The script of ``bash -lc SCRIPT``; None where there is none."""
     at = 1
     while at < len(words) and (text := words[at].text or "").startswith(("-", "+")):
-        if text in ("-o", "+o", "-O"):
+        if re.fullmatch(r"[-+][a-zA-Z]*[oO]", text):
             at += 1
         elif re.fullmatch(r"-[a-z]*c", text):
             if at + 2 < len(words):
                 raise NotSimple("words after the shell's script")
-            return words[at + 1].text if at + 1 < len(words) else None
+            return words[at + 1].script if at + 1 < len(words) else None
         at += 1
     return None
 

@@ -33,8 +33,11 @@ LARGEST_DOCUMENT = 3 * 1024 * 1024
 MOST_VALUES = 100_000
 SEPARATOR = re.compile(r"^(?:---|\.\.\.)(?=[ \t]|$)", re.MULTILINE)
 DIRECTIVES = re.compile(r"\A(?:[ \t]*(?:#.*)?\n)*(?:%.*\n?)+")
-KIND = re.compile(r"""^(?:[ \t-]*|[^#\n]*[{,][ \t]*)["']?kind["']?[ \t]*:[ \t]*["']?([\w.-]+)""", re.MULTILINE)
+KIND = re.compile(
+    r"""^(?:[ \t-]*|[^#\n]*[{,][ \t]*)["']?kind["']?[ \t]*:[ \t]*(?:[!&]\S+[ \t]+)*["']?([\w.-]+)""", re.MULTILINE
+)
 TEMPLATE = re.compile(r"\{\{-?\s*(?:[.$\"(]|/\*|(?:if|range|with|include|template|define|end|else|toYaml|block)\b)|\{%")
+HELM = re.compile(r"\{\{-?[^}\n]*\.(?:Values|Release|Chart|Capabilities)\b")
 STANDARD = "tag:yaml.org,2002:"
 
 
@@ -133,6 +136,9 @@ def _reader(chunk: str, above: int, left: int) -> ManifestReader:
     if chunk.lstrip()[:1] in ("{", "["):
         chunk = chunk.replace("\t", " ")  # JSON may be indented with tabs
     refuse_unfit(chunk, above)
+    if found := HELM.search(chunk):  # in quotes it is YAML, and means nothing
+        start = chunk.rfind("\n", 0, found.start()) + 1
+        raise Problem(Position(above + chunk.count("\n", 0, start) + 1, found.start() - start + 1), "a template")
     return ManifestReader(chunk, above)
 
 

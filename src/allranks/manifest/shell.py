@@ -17,6 +17,8 @@ RESERVED = frozenset(["if", "for", "while", "until", "case", "function", "select
 SPECIAL = re.compile(r"[$`*?\[~]|\{.*[,.].*\}")
 BETWEEN = ("\n", ";", "&&")
 KUBERNETES_VARIABLE = re.compile(r"(?<!\$)\$\(([A-Za-z_][\w.-]*)\)", re.ASCII)
+# In a script $(name) is a command, unless it looks like none.
+UPPER_CASE = re.compile(r"(?<!\$)\$\(([A-Z_][A-Z0-9_]*)\)", re.ASCII)
 VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)", re.ASCII)
 
 
@@ -26,6 +28,13 @@ class Word:
 
     raw: str
     text: str | None
+    given: str | None = None
+    """As Kubernetes was given it, with ``$(VAR)`` in it."""
+
+    @property
+    def script(self) -> str | None:
+        """What a shell is given as its script: variables that Kubernetes would have put in are the shell's now."""
+        return self.text if self.given is None else UPPER_CASE.sub(r"${\1}", self.given)
 
 
 @dataclass(frozen=True)
@@ -111,7 +120,7 @@ def _literal(text: str) -> Word:
     raw = [shlex.quote(parts[0]) if parts[0] else ""]
     for name, after in zip(names, parts[2::2], strict=True):
         raw.append(f'"${{{name}}}"' + (shlex.quote(after) if after else ""))
-    return Word("".join(raw), None)
+    return Word("".join(raw), None, text)
 
 
 def variables(text: str) -> list[str]:
