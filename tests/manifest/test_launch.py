@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
+import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allranks.manifest.launch import Launch, glimpse, take_apart
@@ -67,6 +68,23 @@ def test_what_only_a_shell_can_put_in_stays_with_a_shell() -> None:
     assert launch.before == ["export X=$(nproc)"]
 
 
+@pytest.mark.parametrize("part", ['"$(', '"$(a)', "${", "{,", "'", '"$', "$(("])
+def test_long_nonsense_is_refused_quickly(part: str) -> None:
+    began = time.monotonic()
+    take_apart(["bash", "-c", "python t.py " + part * (16_000 // len(part))])
+    assert time.monotonic() - began < 20  # it is a fraction of a second
+
+
+@pytest.mark.parametrize("word", ["\"it's $HOME isn't\"", "a{1,2}", "*.py", "~/x", "`date`", '"`date`"'])
+def test_a_word_that_a_shell_would_change_is_left_to_it(word: str) -> None:
+    assert take_apart(["sh", "-c", f"python t.py {word}"]).argv == ("bash", "-c", f"exec python t.py {word}")
+
+
+@pytest.mark.parametrize("word", ["'$HOME'", '"a b"', "\\$x", '"\\$x"', "{}", "'*'"])
+def test_a_word_that_is_quoted_is_a_word(word: str) -> None:
+    assert take_apart(["sh", "-c", f"python t.py {word}"]).argv == ("python", "t.py", *shlex.split(word))
+
+
 def test_variables_that_kubernetes_puts_in_become_a_shells() -> None:
     assert take_apart(["python", "t.py", "--seed=$(SEED)"]).argv == ("bash", "-c", 'exec python t.py --seed="${SEED}"')
 
@@ -97,6 +115,7 @@ WORD = st.one_of(
 
 
 @given(st.lists(WORD, max_size=8))
+@settings(deadline=None)
 def test_no_command_breaks_it(argv: list[str]) -> None:
     for launch in (take_apart(argv), glimpse(argv)):
         assert isinstance(launch, Launch)

@@ -83,7 +83,7 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[tuple[str, str]], tuple
             verbs.append(word)
             continue
         name, equals, value = word.partition("=")
-        if not equals and name not in FLAGS and ours:
+        if not equals and name not in FLAGS and ours and not ours[0].startswith("-"):
             value = ours.pop(0)
         name = SHORT.get(name, name)
         options.append((SAME.get(name, name), value))

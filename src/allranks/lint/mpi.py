@@ -106,7 +106,7 @@ def clean_pod_policy(subject: Subject) -> Iterator[Found]:
 def launcher_races(subject: Subject) -> Iterator[Found]:
     """A launcher that may run before its workers have names."""
     policy = subject.spec["launcherCreationPolicy"]
-    if subject.role("Worker") and policy.text != "WaitForWorkersReady":
+    if subject.role("Worker") and policy.text != "WaitForWorkersReady" and not _is_v1(subject):
         yield Found(
             policy, "the launcher starts beside its workers", "write launcherCreationPolicy: WaitForWorkersReady"
         )
@@ -143,8 +143,17 @@ def min_available(subject: Subject) -> Iterator[Found]:
         yield Found(least, f"{said}, with WaitForWorkersReady", f"write minAvailable: {worker.count}")
 
 
+def _is_v1(subject: Subject) -> bool:
+    """Training Operator's own MPIJob, whose mpirun goes by kubectl exec instead of ssh."""
+    return subject.root["apiVersion"].text == "kubeflow.org/v1"
+
+
 def _is_openmpi(subject: Subject) -> bool:
-    return subject.launch.launcher == "mpirun" and subject.spec["mpiImplementation"].text in ("", "OpenMPI")
+    return (
+        not _is_v1(subject)
+        and subject.launch.launcher == "mpirun"
+        and subject.spec["mpiImplementation"].text in ("", "OpenMPI")
+    )
 
 
 def hostfile_ignored(subject: Subject) -> Iterator[Found]:
@@ -169,7 +178,7 @@ def no_keepalive(subject: Subject) -> Iterator[Found]:
 
 def env_stays_behind(subject: Subject) -> Iterator[Found]:
     """Variables of a container that no rank sees."""
-    if subject.launch.launcher != "mpirun" or subject.spec["mpiImplementation"].text not in ("", "OpenMPI"):
+    if not _is_openmpi(subject):
         return
     passed = {*subject.launch.passed, *subject.launch.env}
     for role in subject.roles:

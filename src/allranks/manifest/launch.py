@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from allranks.manifest.options import MODULES, MPIRUN, PROGRAMS, STARTERS, Option
-from allranks.manifest.shell import LONGEST, Command, NotSimple, Word, commands, literal, variables
+from allranks.manifest.shell import LONGEST, Command, NotSimple, Word, commands, literal
 from allranks.spec.job import OURS
 
 SHELLS = ("bash", "sh", "dash", "zsh", "ash")
@@ -260,11 +260,6 @@ def _pass_on(launch: Launch, meaning: str, values: list[str], needs_shell: bool)
             launch.lost.append((f"-x {name}={value}", "allranks sets what ranks need to find each other"))
     elif equals:
         launch.env[name] = value
-
-
-def used_variables(argv: Sequence[str]) -> list[str]:
-    """The variables that shells within this command would put in."""
-    return variables("\n".join(argv[1:] if argv else ())) if any(PurePath(word).name in SHELLS for word in argv) else []
 
 
 def glimpse(argv: Sequence[str]) -> Launch:

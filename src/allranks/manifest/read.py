@@ -37,7 +37,7 @@ KIND = re.compile(
     r"""^(?:[ \t-]*|[^#\n]*[{,][ \t]*)["']?kind["']?[ \t]*:[ \t]*(?:[!&]\S+[ \t]+)*["']?([\w.-]+)""", re.MULTILINE
 )
 TEMPLATE = re.compile(r"\{\{-?\s*(?:[.$\"(]|/\*|(?:if|range|with|include|template|define|end|else|toYaml|block)\b)|\{%")
-HELM = re.compile(r"\{\{-?[^}\n]*\.(?:Values|Release|Chart|Capabilities)\b")
+HELM = re.compile(r"\{\{-?[^}\n]{0,200}\.(?:Values|Release|Chart|Capabilities)\b")
 STANDARD = "tag:yaml.org,2002:"
 
 
