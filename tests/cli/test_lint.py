@@ -51,7 +51,7 @@ def test_lint_tells_place_reason_and_fix_and_exits_with_1(allranks: Allranks) ->
         "bad.yaml:21:13: error: -np 8, but 2 hosts x 2 slots are 4  [np-above-slots]\n"
         "    why: mpirun ends with 'not enough slots available'.\n"
         "    fix: write -np 4, or more slotsPerWorker or workers\n"
-        "1 errors, 0 warnings\n"
+        "1 error, 0 warnings\n"
     )
 
 

@@ -23,6 +23,11 @@ CASES = [
      "    Worker:\n", "  Worker:\n", "Worker stands under spec, outside mpiReplicaSpecs"),
     ("unknown-field", "a misspelt field is named with the right one", "MPIJOB",
      "slotsPerWorker: 2", "slotPerWorker: 2", "MPIJob has no field spec.slotPerWorker"),
+    ("wrong-type", "a word where a mapping must stand is found", "JOBSET", "{maxRestarts: 3}", "RestartJobSet",
+     "spec.failurePolicy is RestartJobSet"),
+    ("wrong-type", "a mapping where a list must stand is found", "MPI_TRAINJOB",
+     "containers: [{name: node, image: mpi:1}]",
+     "containers: {name: node, image: mpi:1}", "containers is a mapping"),
     ("launcher-missing", "an MPIJob without a launcher is found", "MPIJOB", "    Launcher:\n", "    Laucher:\n",
      "there is no Launcher"),
     ("launcher-missing", "two launchers are found", "MPIJOB", "replicas: 1", "replicas: 2", "2 launchers"),
@@ -206,3 +211,9 @@ def test_the_page_about_lint_has_every_rule_as_it_is() -> None:
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")][1:]
     told = [(row[0].removeprefix("| "), row[1], row[3].removesuffix(" |")) for row in rows]
     assert told == [(rule.name, rule.severity, rule.why) for rule in RULES]
+
+
+def test_training_operators_own_mpijob_is_not_held_to_what_ssh_needs() -> None:
+    text = good.MPIJOB.replace("v2beta1", "v1").replace("  launcherCreationPolicy: WaitForWorkersReady\n", "")
+    text = text.replace(HOSTFILE_OPTION, "").replace("-x, NCCL_DEBUG=INFO, ", "")
+    assert lint(text, "v1.yaml").findings == []

@@ -86,7 +86,11 @@ def _tell(findings: list[Finding]) -> None:
         click.echo(f"    why: {one.why}\n    fix: {one.fix}")
     errors = sum(one.severity == "error" for one in findings)
     if findings:
-        click.echo(f"{errors} errors, {len(findings) - errors} warnings")
+        click.echo(f"{_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _list_rules(output: str | None) -> None:

@@ -130,6 +130,27 @@ def unknown_field(subject: Subject) -> Iterator[Found]:
             yield Found(field, f"{subject.kind} has no field {field.path}", fix)
 
 
+def wrong_type(subject: Subject) -> Iterator[Found]:
+    """A word where a mapping or a list must stand, or the other way round."""
+    for field, wanted in _wrong(subject.root, shape_of(subject)):
+        found = "a list" if field.is_list else "a mapping" if field.is_mapping else field.text or "nothing"
+        yield Found(field, f"{field.path or subject.kind} is {found}", f"write {wanted}")
+
+
+def _wrong(field: Field, shape: Shape) -> Iterator[tuple[Field, str]]:
+    if not field or shape is None:
+        return
+    if isinstance(shape, list):
+        if not field.is_list:
+            yield field, "a list, lines that begin with '- '"
+        for item in field.items:
+            yield from _wrong(item, shape[0])
+    elif not field.is_mapping:
+        yield field, "a mapping, lines of 'name: value'"
+    for name, below in field.fields.items() if isinstance(shape, dict) else ():
+        yield from _wrong(below, shape.get(name, shape.get("*")))
+
+
 def _few(names: list[str]) -> str:
     return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
 
@@ -173,4 +194,7 @@ def _shape(schema: Any) -> Shape:
     )
 
 
-RULES = (Rule("unknown-field", ERROR, EVERY, unknown_field, "kubectl refuses it, or it is dropped in silence."),)
+RULES = (
+    Rule("unknown-field", ERROR, EVERY, unknown_field, "kubectl refuses it, or it is dropped in silence."),
+    Rule("wrong-type", ERROR, EVERY, wrong_type, "The API server refuses the object."),
+)
