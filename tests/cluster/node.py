@@ -1,0 +1,261 @@
+"""One node: namespaces of its own inside the cluster's, with its own containerd, kubelet and kube-proxy."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+from tests.cluster import cgroups
+from tests.cluster.components import K8S
+from tests.cluster.layout import (
+    CGROUP,
+    CNI,
+    CONTROL_IP,
+    LOG,
+    NODES,
+    PKI,
+    POD_NET,
+    PRIVATE,
+    PYTHON,
+    RUN,
+    node_ip,
+    node_socket,
+    pod_net,
+)
+from tests.cluster.processes import Init, run, tail, wait
+from tests.cluster.world import INIT, WORLD
+
+PAUSE = "docker.io/allranks/pause:1"
+# The kubelet would set these for the whole machine; it finds them as it wants them.
+SYSCTLS = {
+    "vm/overcommit_memory": 1,
+    "kernel/panic": 10,
+    "kernel/panic_on_oops": 1,
+    "kernel/keys/root_maxkeys": 1000000,
+    "kernel/keys/root_maxbytes": 25000000,
+}
+
+
+class Node:
+    """``n1``, ``n2``…; what it keeps over a power loss is in ``folder``."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.init = Init(node_socket(name))
+        self.folder = NODES / name
+        self.log = LOG / name
+
+    def configure(self) -> None:
+        """Write its configuration; once."""
+        for name in ("containerd", "cni", "pods", "containers", "etc-cni/net.d", "sysctl"):
+            (self.folder / name).mkdir(parents=True)
+        self.log.mkdir()
+        for number, value in enumerate(SYSCTLS.values()):
+            (self.folder / "sysctl" / str(number)).write_text(f"{value}\n")
+        (self.folder / "etc-cni/net.d/10-allranks.conflist").write_text(json.dumps(_network(self.name)))
+        (self.folder / "containerd.toml").write_text(_containerd())
+        (self.folder / "kubelet.json").write_text(json.dumps(_kubelet(self.name)))
+        (self.folder / "kube-proxy.json").write_text(json.dumps(_kube_proxy()))
+
+    def boot(self, peers: list[str], images: list[Path]) -> None:
+        """Power on: up to a kubelet that registers the node."""
+        cgroups.make(self.name)
+        self.init.path.unlink(missing_ok=True)
+        namespaces = [
+            "--mount",
+            "--propagation",
+            "private",
+            "--net",
+            "--pid",
+            "--uts",
+            "--fork",
+            "--mount-proc",
+            "--kill-child=SIGKILL",
+        ]
+        init = [PYTHON, "-I", INIT, self.init.path, json.dumps(self._setup())]
+        WORLD.start(self.name, ["unshare", *namespaces, *init], self.log / "init.log", keep=False)
+        pid = wait(f"the first process of {self.name}", self._listening, 60)
+        self._plug(pid, peers)
+        self.init.start(
+            "containerd", ["containerd", "--config", self.folder / "containerd.toml"], self._log("containerd")
+        )
+        wait(f"containerd of {self.name}", lambda: self.init.run("ctr", "version"), 60)
+        for image in images:
+            self.import_image(image)
+        self.start_kubelet()
+        proxy = [
+            K8S.binary("kube-proxy"),
+            "--config",
+            self.folder / "kube-proxy.json",
+            "--hostname-override",
+            self.name,
+        ]
+        self.init.start("kube-proxy", proxy, self._log("kube-proxy"))
+
+    def start_kubelet(self) -> None:
+        """Have the kubelet run."""
+        argv = [K8S.binary("kubelet"), "--config", self.folder / "kubelet.json"]
+        argv += ["--kubeconfig", RUN / f"{self.name}.kubeconfig", "--hostname-override", self.name]
+        argv += ["--node-ip", node_ip(self.name), "--v=1"]
+        self.init.start("kubelet", argv, self._log("kubelet"))
+
+    def import_image(self, archive: Path) -> str:
+        """Load an image (docker-archive or OCI tar); what containerd says."""
+        return self.init.run("ctr", "-n", "k8s.io", "images", "import", archive, seconds=300)
+
+    def lose_power(self) -> None:
+        """The cable first: a dying network namespace still tells every peer that its connections are closed."""
+        WORLD.run("ip", "link", "del", self.name, check=False)
+        pid = self.init.pid()
+        if pid is not None:
+            os.kill(pid, 9)
+        wait(f"the end of {self.name}", lambda: WORLD.list()[self.name]["pid"] is None, 30)
+        cgroups.remove(self.name)
+
+    def _listening(self) -> int | None:
+        if WORLD.list()[self.name]["pid"] is None:
+            raise SystemError(f"the first process of {self.name} ended: {tail(self.log / 'init.log')}")
+        return self.init.pid()
+
+    def _plug(self, pid: int, peers: list[str]) -> None:
+        """Its one link, to the cluster's bridge, and the ways to the other nodes' pods."""
+        world = WORLD.pid()
+        outside = ["nsenter", "-t", world, "-n", "ip", "-batch", "-"]
+        run(
+            *outside,
+            text=f"link add {self.name} type veth peer name eth0 netns {pid}\nlink set {self.name} master br0 up\n",
+        )
+        inside = [
+            f"addr add {node_ip(self.name)}/24 dev eth0",
+            "link set eth0 up",
+            f"route add default via {CONTROL_IP}",
+            *(f"route add {pod_net(peer)} via {node_ip(peer)}" for peer in peers if peer != self.name),
+        ]
+        run("nsenter", "-t", pid, "-n", "ip", "-batch", "-", text="\n".join(inside))
+
+    def _log(self, name: str) -> Path:
+        return self.log / f"{name}.log"
+
+    def _setup(self) -> list[list[str]]:
+        over = {
+            PRIVATE / self.name: "/var/lib/kubelet",
+            self.folder / "containerd": "/var/lib/containerd",
+            self.folder / "cni": "/var/lib/cni",
+            self.folder / "pods": "/var/log/pods",
+            self.folder / "containers": "/var/log/containers",
+            self.folder / "etc-cni": "/etc/cni",
+            **{self.folder / "sysctl" / str(n): f"/proc/sys/{name}" for n, name in enumerate(SYSCTLS)},
+        }
+        kernel = {"ip_forward": 1, "conf/all/rp_filter": 0}
+        return [
+            ["hostname", self.name],
+            ["mount", "--make-rshared", "/"],  # as the kubelet wants it, for this node alone
+            ["mount", "-t", "tmpfs", "tmpfs", "/run/containerd"],
+            *(["mount", "--bind", str(source), target] for source, target in over.items()),
+            ["ip", "link", "set", "lo", "up"],
+            *(["sh", "-c", f"echo {value} > /proc/sys/net/ipv4/{name}"] for name, value in kernel.items()),
+            ["sh", "-c", "! cd /proc/sys/net/bridge || echo 1 > bridge-nf-call-iptables"],
+        ]
+
+
+def write_base_specs(mounts: list[Path]) -> None:
+    """What every container starts from: of the default runtime with the machine's ``mounts``, of `plain` without."""
+    spec: dict[str, Any] = json.loads(run("ctr", "oci", "spec"))
+    most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 1 << 20)  # containerd's own choice is 1024
+    spec["process"]["rlimits"] = [{"type": "RLIMIT_NOFILE", "hard": most, "soft": most}]
+    (RUN / "plain-spec.json").write_text(json.dumps(spec))
+    options = ["rbind", "ro", "rprivate"]
+    spec["mounts"] += [
+        {"destination": str(path), "type": "bind", "source": str(path), "options": options} for path in mounts
+    ]
+    made = RUN / "base-spec.part"
+    made.write_text(json.dumps(spec))
+    made.rename(RUN / "base-spec.json")
+
+
+def _containerd() -> str:
+    runtimes = "".join(
+        f"""
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}]
+      runtime_type = "io.containerd.runc.v2"
+      base_runtime_spec = "{RUN}/{spec}-spec.json"
+"""
+        for name, spec in (("runc", "base"), ("plain", "plain"))
+    )
+    unused = ("snapshotter.v1.aufs", "snapshotter.v1.btrfs", "snapshotter.v1.devmapper", "snapshotter.v1.zfs")
+    unused += ("internal.v1.opt", "internal.v1.tracing", "tracing.processor.v1.otlp")
+    return f"""version = 2
+oom_score = 0
+disabled_plugins = {json.dumps([f"io.containerd.{one}" for one in unused])}
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE}"
+  restrict_oom_score_adj = true  # lowering it needs CAP_SYS_RESOURCE, which not every root has
+  netns_mounts_under_state_dir = true
+  disable_apparmor = true
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    default_runtime_name = "runc"
+{runtimes}
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{CNI}"
+    conf_dir = "/etc/cni/net.d"
+"""
+
+
+def _network(node: str) -> dict[str, Any]:
+    addresses = {"type": "host-local", "ranges": [[{"subnet": pod_net(node)}]], "routes": [{"dst": "0.0.0.0/0"}]}
+    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipam": addresses}
+    ports = {"type": "portmap", "capabilities": {"portMappings": True}}
+    return {"cniVersion": "0.4.0", "name": "allranks", "plugins": [bridge, ports]}
+
+
+def _kubelet(node: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": node_ip(node),
+        "readOnlyPort": 0,
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": f"{PKI}/ca.crt"},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": f"{PKI}/{node}.crt",
+        "tlsPrivateKeyFile": f"{PKI}/{node}.key",
+        "clusterDNS": [CONTROL_IP],
+        "clusterDomain": "cluster.local",
+        "resolvConf": f"{RUN}/resolv.conf",  # empty: pods never see the machine's resolver
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{CGROUP}/{node}",
+        "failSwapOn": False,
+        "failCgroupV1": False,
+        "oomScoreAdj": 0,
+        "imageGCHighThresholdPercent": 100,  # nothing can be pulled again
+        "evictionHard": {"memory.available": "200Mi", "nodefs.available": "5%", "imagefs.available": "1%"},
+        "evictionPressureTransitionPeriod": "5s",
+        "nodeStatusUpdateFrequency": "4s",
+        "nodeLeaseDurationSeconds": 12,
+        "syncFrequency": "10s",
+        "maxPods": 60,
+        "registryPullQPS": 0,
+        "kubeAPIQPS": 50,
+        "kubeAPIBurst": 100,
+    }
+
+
+def _kube_proxy() -> dict[str, Any]:
+    nothing = {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}
+    return {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "iptables",
+        "clusterCIDR": POD_NET,
+        "clientConnection": {"kubeconfig": f"{RUN}/kube-proxy.kubeconfig"},
+        "conntrack": nothing,  # leave the kernel's settings alone
+        "healthzBindAddress": "127.0.0.1:10256",
+        "metricsBindAddress": "127.0.0.1:10249",
+    }
