@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -65,8 +66,6 @@ def _is_up(args: argparse.Namespace) -> bool:
 
 def _keep_logs() -> Path:
     kept = RUN.with_name("failed")
-    import shutil
-
     shutil.rmtree(kept, ignore_errors=True)
     if (RUN / "log").exists():
         shutil.copytree(RUN / "log", kept)

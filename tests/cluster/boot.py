@@ -12,7 +12,7 @@ from tests.cluster import operators, pki, plane, world
 from tests.cluster.api import Api
 from tests.cluster.components import Component
 from tests.cluster.components import operators as all_operators
-from tests.cluster.layout import HOME, LOG, MOUNTS, NODES, READY, RUN
+from tests.cluster.layout import LOG, MOUNTS, NODES, READY, RUN
 from tests.cluster.node import Node, write_base_specs
 from tests.cluster.pause import archive
 from tests.cluster.processes import wait
@@ -33,7 +33,7 @@ def up(count: int, trainer: str, say: Say) -> None:
     plane.start_etcd()
     plane.start_apiserver()
     write_base_specs(MOUNTS)
-    images = [archive(), *sorted((HOME / "images").glob("*.tar"))]
+    images = [archive()]
     with ThreadPoolExecutor(count + 1) as pool:
         booted = [pool.submit(_boot, Node(name), names, images) for name in names]
         api = Api()

@@ -26,37 +26,15 @@ OLDEST = (1, 25)  # Go, as the operators' go.mod ask for
 SOURCES = HOME / "build"  # our go.mod files, logs and, while it builds, the caches
 _GIGABYTE = 1 << 30
 # k8s.io/kubernetes asks for these at v0.0.0 and replaces them by folders of its repository.
+# fmt: off
 _STAGING = [
-    "api",
-    "apiextensions-apiserver",
-    "apimachinery",
-    "apiserver",
-    "cli-runtime",
-    "client-go",
-    "cloud-provider",
-    "cluster-bootstrap",
-    "code-generator",
-    "component-base",
-    "component-helpers",
-    "controller-manager",
-    "cri-api",
-    "cri-client",
-    "csi-translation-lib",
-    "dynamic-resource-allocation",
-    "endpointslice",
-    "externaljwt",
-    "kms",
-    "kube-aggregator",
-    "kube-controller-manager",
-    "kube-proxy",
-    "kube-scheduler",
-    "kubectl",
-    "kubelet",
-    "metrics",
-    "mount-utils",
-    "pod-security-admission",
-    "sample-apiserver",
+    "api", "apiextensions-apiserver", "apimachinery", "apiserver", "cli-runtime", "client-go", "cloud-provider",
+    "cluster-bootstrap", "code-generator", "component-base", "component-helpers", "controller-manager", "cri-api",
+    "cri-client", "csi-translation-lib", "dynamic-resource-allocation", "endpointslice", "externaljwt", "kms",
+    "kube-aggregator", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet", "metrics",
+    "mount-utils", "pod-security-admission", "sample-apiserver",
 ]
+# fmt: on
 
 
 def build(components: Iterable[Component], say: Callable[[str], None]) -> None:
@@ -138,8 +116,8 @@ class _Go:
             self._write_consumer(component, folder)
         for binary, package in component.packages.items():
             made = BIN / f".{binary}.part"
-            self._run("build", "-p", "2", "-trimpath", *_ldflags(component), "-o", str(made), *_package(component, package),
-                      where=where)  # fmt: skip
+            flags = ["-p", "2", "-trimpath", *_ldflags(component), "-o", str(made)]
+            self._run("build", *flags, *_package(component, package), where=where)
             made.rename(component.binary(binary))
         if component.crds:
             manifests.write(component, where)

@@ -110,6 +110,13 @@ KUBERAY = Component(
     crds=("config/crd/bases/*.yaml",),
     health=":8084/healthz",
 )
+# All but those of pods and of what is made of pods alone, which would be asked for every one.
+# fmt: off
+_KUEUED = (
+    "clusterqueue", "cohort", "resourceflavor", "workload", "localqueue",
+    "job", "mpijob", "pytorchjob", "jobset", "trainjob", "raycluster", "rayjob", "rayservice",
+)
+# fmt: on
 KUEUE = Component(
     "kueue",
     "v0.17.0",
@@ -118,25 +125,7 @@ KUEUE = Component(
     namespace="kueue-system",
     crds=("config/components/crd/bases/*.yaml",),
     webhooks="config/components/webhook/manifests.yaml",
-    hooked=tuple(
-        f"{kind}{of}.kb.io"
-        for kind in "mv"
-        for of in [
-            "clusterqueue",
-            "cohort",
-            "resourceflavor",
-            "workload",
-            "localqueue",
-            "job",
-            "mpijob",
-            "jobset",
-            "trainjob",
-            "pytorchjob",
-            "raycluster",
-            "rayjob",
-            "rayservice",
-        ]
-    ),
+    hooked=tuple(f"{letter}{kind}.kb.io" for letter in "mv" for kind in _KUEUED),
     webhook_port=9446,
     health=":8085/readyz",
 )

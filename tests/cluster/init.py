@@ -5,6 +5,7 @@ socket. One JSON line is asked, one answered:
 
     {"start": NAME, "argv": [...], "env": {...}, "log": PATH, "keep": true}   keep: started again 1 s after it ends
     {"stop": NAME}        SIGTERM, SIGKILL 5 s later; not started again
+    {"again": NAME}       as it was started before
     {"list": true}        {NAME: {"pid": 7 | null, "code": null | 1, "starts": 1, "log": PATH}}
 
 Standard library only. When this process is killed, the kernel kills all others of its namespace and takes their mounts
@@ -127,6 +128,8 @@ class Init:
             return self._start(asked)
         if "stop" in asked:
             return self._stop(self.children[asked["stop"]])
+        if "again" in asked:
+            return self._again(self.children[asked["again"]])
         return {
             name: {"pid": child.pid, "code": child.code, "starts": child.starts, "log": child.log}
             for name, child in self.children.items()
@@ -139,6 +142,13 @@ class Init:
         child = Child(asked["argv"], asked["env"], asked["log"], asked["keep"])
         child.start()
         self.children[name] = child
+        return {"pid": child.pid}
+
+    def _again(self, child: Child) -> dict[str, Any]:
+        if child.pid is not None:
+            raise ValueError("it is running")
+        child.keep = True
+        child.start()
         return {"pid": child.pid}
 
     def _stop(self, child: Child) -> dict[str, Any]:

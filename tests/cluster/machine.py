@@ -94,7 +94,9 @@ def _no_linux() -> str:
 def _no_root() -> str:
     if os.geteuid() == 0:
         return ""
-    return f"The cluster needs root (namespaces, mounts, control groups); this is user {os.geteuid()}. Run it with sudo -E."
+    return (
+        f"The cluster needs root, for namespaces, mounts and control groups; this is user {os.geteuid()}. Try sudo -E."
+    )
 
 
 def _packages_missing() -> str:

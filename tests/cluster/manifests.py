@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.cluster.components import Component
 
 
@@ -32,8 +34,6 @@ def read(component: Component, authority: str) -> tuple[list[dict[str, Any]], li
 
 
 def _documents(module: Path, pattern: str) -> list[dict[str, Any]]:
-    import yaml
-
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     files = sorted(module.glob(pattern))
     if not files:

@@ -29,6 +29,13 @@ from tests.cluster.processes import Init, run, tail, wait
 from tests.cluster.world import INIT, WORLD
 
 PAUSE = "docker.io/allranks/pause:1"
+UNUSED = (
+    "snapshotter.v1.aufs",
+    "snapshotter.v1.btrfs",
+    "snapshotter.v1.devmapper",
+    "snapshotter.v1.zfs",
+    "internal.v1.opt",
+)
 # The kubelet would set these for the whole machine; it finds them as it wants them.
 SYSCTLS = {
     "vm/overcommit_memory": 1,
@@ -64,35 +71,20 @@ class Node:
         """Power on: up to a kubelet that registers the node."""
         cgroups.make(self.name)
         self.init.path.unlink(missing_ok=True)
-        namespaces = [
-            "--mount",
-            "--propagation",
-            "private",
-            "--net",
-            "--pid",
-            "--uts",
-            "--fork",
-            "--mount-proc",
-            "--kill-child=SIGKILL",
-        ]
-        init = [PYTHON, "-I", INIT, self.init.path, json.dumps(self._setup())]
-        WORLD.start(self.name, ["unshare", *namespaces, *init], self.log / "init.log", keep=False)
+        namespaces = ["--mount", "--propagation", "private", "--net", "--pid", "--uts", "--mount-proc"]
+        argv: list[object] = ["unshare", *namespaces, "--fork", "--kill-child=SIGKILL"]
+        argv += [PYTHON, "-I", INIT, self.init.path, json.dumps(self._setup())]
+        WORLD.start(self.name, argv, self._log("init"), keep=False)
         pid = wait(f"the first process of {self.name}", self._listening, 60)
         self._plug(pid, peers)
-        self.init.start(
-            "containerd", ["containerd", "--config", self.folder / "containerd.toml"], self._log("containerd")
-        )
+        containerd = ["containerd", "--config", self.folder / "containerd.toml"]
+        self.init.start("containerd", containerd, self._log("containerd"))
         wait(f"containerd of {self.name}", lambda: self.init.run("ctr", "version"), 60)
         for image in images:
             self.import_image(image)
         self.start_kubelet()
-        proxy = [
-            K8S.binary("kube-proxy"),
-            "--config",
-            self.folder / "kube-proxy.json",
-            "--hostname-override",
-            self.name,
-        ]
+        proxy = [K8S.binary("kube-proxy"), "--config", self.folder / "kube-proxy.json"]
+        proxy += ["--hostname-override", self.name]
         self.init.start("kube-proxy", proxy, self._log("kube-proxy"))
 
     def start_kubelet(self) -> None:
@@ -112,22 +104,18 @@ class Node:
         pid = self.init.pid()
         if pid is not None:
             os.kill(pid, 9)
-        wait(f"the end of {self.name}", lambda: WORLD.list()[self.name]["pid"] is None, 30)
+        wait(f"the end of {self.name}", lambda: WORLD.children()[self.name]["pid"] is None, 30)
         cgroups.remove(self.name)
 
     def _listening(self) -> int | None:
-        if WORLD.list()[self.name]["pid"] is None:
+        if WORLD.children()[self.name]["pid"] is None:
             raise SystemError(f"the first process of {self.name} ended: {tail(self.log / 'init.log')}")
         return self.init.pid()
 
     def _plug(self, pid: int, peers: list[str]) -> None:
         """Its one link, to the cluster's bridge, and the ways to the other nodes' pods."""
-        world = WORLD.pid()
-        outside = ["nsenter", "-t", world, "-n", "ip", "-batch", "-"]
-        run(
-            *outside,
-            text=f"link add {self.name} type veth peer name eth0 netns {pid}\nlink set {self.name} master br0 up\n",
-        )
+        plug = [f"link add {self.name} type veth peer name eth0 netns {pid}", f"link set {self.name} master br0 up"]
+        run("nsenter", "-t", WORLD.pid(), "-n", "ip", "-batch", "-", text="\n".join(plug))
         inside = [
             f"addr add {node_ip(self.name)}/24 dev eth0",
             "link set eth0 up",
@@ -185,11 +173,10 @@ def _containerd() -> str:
 """
         for name, spec in (("runc", "base"), ("plain", "plain"))
     )
-    unused = ("snapshotter.v1.aufs", "snapshotter.v1.btrfs", "snapshotter.v1.devmapper", "snapshotter.v1.zfs")
-    unused += ("internal.v1.opt", "internal.v1.tracing", "tracing.processor.v1.otlp")
+    unused = [f"io.containerd.{name}" for name in UNUSED]
     return f"""version = 2
 oom_score = 0
-disabled_plugins = {json.dumps([f"io.containerd.{one}" for one in unused])}
+disabled_plugins = {json.dumps(unused)}
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE}"
   restrict_oom_score_adj = true  # lowering it needs CAP_SYS_RESOURCE, which not every root has

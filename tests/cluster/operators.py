@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from tests.cluster import manifests
@@ -24,9 +25,9 @@ SERVING = CERTIFICATES[0]
 FRAMEWORKS = [
     "batch/job",
     "kubeflow.org/mpijob",
+    "kubeflow.org/pytorchjob",
     "jobset.x-k8s.io/jobset",
     "trainer.kubeflow.org/trainjob",
-    "kubeflow.org/pytorchjob",
     "ray.io/raycluster",
     "ray.io/rayjob",
     "ray.io/rayservice",
@@ -64,7 +65,7 @@ def start(operator: Component) -> None:
 def wait_until_well(chosen: Iterable[Component]) -> None:
     """Until each answers its health check."""
     for operator in chosen:
-        wait(f"{operator.name} to be well (its log: {LOG / operator.name}.log)", lambda o=operator: well(o), 120)
+        wait(f"{operator.name} to be well (its log: {LOG / operator.name}.log)", partial(well, operator), 120)
 
 
 def well(operator: Component) -> bool:

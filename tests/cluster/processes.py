@@ -35,9 +35,13 @@ class Init:
     def stop(self, name: str, seconds: float = 20) -> None:
         """End a process and see that it has ended."""
         self.ask({"stop": name})
-        wait(f"the end of {name}", lambda: self.list()[name]["pid"] is None, seconds)
+        wait(f"the end of {name}", lambda: self.children()[name]["pid"] is None, seconds)
 
-    def list(self) -> dict[str, dict[str, Any]]:
+    def again(self, name: str) -> None:
+        """Start a process that was stopped, as it was started before."""
+        self.ask({"again": name})
+
+    def children(self) -> dict[str, dict[str, Any]]:
         """Each process that was started: its pid (in that namespace) or None, exit code, number of starts, log."""
         return self.ask({"list": True})
 
@@ -93,7 +97,7 @@ def run(*argv: object, text: str | None = None, check: bool = True, seconds: flo
     return done.stdout
 
 
-def wait(what: str, ready: Callable[[], T], seconds: float, every: float = 0.05) -> T:
+def wait(what: str, ready: Callable[[], T | None], seconds: float, every: float = 0.05) -> T:
     """What ``ready`` returns, once it is true; an error in it means not yet. The message has the last one."""
     end = time.monotonic() + seconds
     last = ""

@@ -33,7 +33,7 @@ def report() -> str:
 
 def _processes(prefix: str, init: Init) -> list[str]:
     try:
-        found = init.list()
+        found = init.children()
     except OSError as error:
         return [f"{prefix:<24} down: {error}"]
     lines = []

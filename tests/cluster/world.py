@@ -1,7 +1,7 @@
 """The namespaces that the whole cluster lives in: processes, mounts and network, all gone when the first process dies.
 
-The machine keeps one link to it (``LINK``), the routes through that, the control groups, and the folder ``RUN``. Inside,
-/etc, /var, /tmp and /run are the machine's with a tmpfs over them: operators have paths of their own there.
+The machine keeps one link to it (``LINK``), the routes through that, the control groups and the folder ``RUN``.
+Inside, /etc, /var, /tmp and /run are the machine's with a tmpfs over them: operators have paths of their own there.
 """
 
 from __future__ import annotations
@@ -83,15 +83,14 @@ def remnants() -> bool:
 
 def _processes() -> list[int]:
     """Those that have the socket's path as an argument: known from their first instant, whoever started them."""
+    socket = os.fsencode(WORLD_SOCKET)
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             argv = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if os.fsencode(WORLD_SOCKET) in argv and os.fsencode(INIT.name) in {
-            Path(os.fsdecode(a)).name.encode() for a in argv
-        }:
+        if socket in argv and any(Path(os.fsdecode(word)).name == INIT.name for word in argv):
             found.append(int(folder.name))
     return found
 
@@ -112,12 +111,15 @@ def _setup(nodes: Sequence[str]) -> list[list[str]]:
         commands += [["mkdir", "-p", str(path)], ["mount", "--rbind", str(PRIVATE / f"kept-{number}"), str(path)]]
     commands.append(["mkdir", "-p", *NODE_FOLDERS, "/run/containerd", "/etc/cni"])
     for node in nodes:
-        disk = PRIVATE / node
-        commands += [
-            ["mkdir", str(disk)],
-            ["mount", "-t", "tmpfs", "-o", f"size={NODE_DISK},mode=755", node, str(disk)],
-        ]
+        disk = str(PRIVATE / node)
+        options = f"size={NODE_DISK},mode=755"
+        commands += [["mkdir", disk], ["mount", "-t", "tmpfs", "-o", options, node, disk]]
     return commands + _network(nodes)
+
+
+def _below_overlays(paths: Sequence[Path]) -> list[Path]:
+    """Those that an overlay would hide: they are mounted over it again, as they are."""
+    return [path for path in dict.fromkeys(paths) if any(path.is_relative_to(folder) for folder in OVERLAID)]
 
 
 def _overlay(folder: Path) -> list[list[str]]:
