@@ -4,7 +4,7 @@
 socket. One JSON line is asked, one answered:
 
     {"start": NAME, "argv": [...], "env": {...}, "log": PATH, "keep": true}   keep: started again 1 s after it ends
-    {"stop": NAME}        SIGTERM, SIGKILL 5 s later; not started again
+    {"stop": NAME}        killed, and not started again
     {"again": NAME}       as it was started before
     {"list": true}        {NAME: {"pid": 7 | null, "code": null | 1, "starts": 1, "log": PATH}}
 
@@ -24,12 +24,11 @@ from dataclasses import dataclass
 from typing import Any
 
 AGAIN = 1.0  # seconds from the end of a kept process to its next start
-GRACE = 5.0
 
 
 @dataclass
 class Child:
-    """A process that was asked for; ``due`` is when it is started again, or killed when it is to stop."""
+    """A process that was asked for; ``due`` is when it is started again."""
 
     argv: list[str]
     env: dict[str, str]
@@ -77,18 +76,11 @@ class Init:
                 key.data()
             for child in self.children.values():
                 if child.due is not None and child.due <= time.monotonic():
-                    self._act(child)
+                    child.start()
 
     def _patience(self) -> float | None:
         dues = [child.due for child in self.children.values() if child.due is not None]
         return max(0.0, min(dues) - time.monotonic()) if dues else None
-
-    def _act(self, child: Child) -> None:
-        child.due = None
-        if child.pid is None:
-            child.start()
-        else:
-            os.kill(child.pid, signal.SIGKILL)
 
     def _reap(self) -> None:
         try:
@@ -154,8 +146,7 @@ class Init:
     def _stop(self, child: Child) -> dict[str, Any]:
         child.keep, child.due = False, None
         if child.pid is not None:
-            os.kill(child.pid, signal.SIGTERM)
-            child.due = time.monotonic() + GRACE
+            os.kill(child.pid, signal.SIGKILL)
         return {}
 
 

@@ -37,7 +37,7 @@ INIT = Path(__file__).with_name("init.py")
 WORLD = Init(WORLD_SOCKET)
 OVERLAID = ("/etc", "/var", "/tmp", "/run")
 NODE_FOLDERS = ("/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log/pods", "/var/log/containers")
-NODE_DISK = "2g"  # what a node has for its pods' volumes, in memory as far as it is used
+NODE_DISK = "1g"  # what a node has for its pods' volumes, in memory as far as it is used
 
 
 def start(nodes: Sequence[str]) -> None:
