@@ -43,6 +43,7 @@ def build(components: Iterable[Component], say: Callable[[str], None]) -> None:
     if not missing:
         return
     go = _Go.found()
+    go.choose_caches()
     go.check_disk()
     say(f"building {', '.join(f'{one.name} {one.version}' for one in missing)}: half an hour on two cores, once")
     for number, component in enumerate(missing, 1):
@@ -71,6 +72,10 @@ class _Go:
         self._binary = binary
         own = {"GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOWORK": "off"}
         self._env = {**os.environ, **own}
+        self.warm = True
+
+    def choose_caches(self) -> None:
+        """The user's if they are in use."""
         self.warm = all(_holds_a_gigabyte(Path(self._ask("env", name))) for name in ("GOCACHE", "GOMODCACHE"))
         if not self.warm:
             self._env |= {"GOCACHE": str(SOURCES / "cache"), "GOMODCACHE": str(SOURCES / "modules")}

@@ -18,7 +18,7 @@ from tests.cluster.build import why_no_go
 from tests.cluster.components import Component, needed
 from tests.cluster.errors import Unavailable
 from tests.cluster.layout import CNI, HOME, LINK, NODE_NET, POD_NET, SERVICE_NET
-from tests.cluster.processes import run
+from tests.cluster.processes import PATH, run
 
 MEMORY = 4  # GB that three nodes and all operators may take before any pod does
 DISK = 3  # GB for what a cluster writes
@@ -100,7 +100,7 @@ def _no_root() -> str:
 
 
 def _packages_missing() -> str:
-    missing = {package for tool, package in PACKAGES.items() if shutil.which(tool) is None}
+    missing = {package for tool, package in PACKAGES.items() if shutil.which(tool, path=PATH) is None}
     if not (CNI / "bridge").exists():
         missing.add("containernetworking-plugins")
     if not missing:

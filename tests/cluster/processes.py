@@ -91,7 +91,8 @@ class Init:
 def run(*argv: object, text: str | None = None, check: bool = True, seconds: float = 120) -> str:
     """Run a command; its output. Errors hold its last words."""
     line = [str(word) for word in argv]
-    done = subprocess.run(line, input=text, capture_output=True, text=True, timeout=seconds, check=False)
+    env = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:{PATH}"}  # /sbin is not on everyone's
+    done = subprocess.run(line, input=text, capture_output=True, text=True, timeout=seconds, check=False, env=env)
     if check and done.returncode:
         raise ClusterError(f"{' '.join(line)}: exit {done.returncode}: {(done.stderr or done.stdout).strip()[-2000:]}")
     return done.stdout
