@@ -32,7 +32,7 @@ def up(count: int, trainer: str, say: Say) -> None:
     world.start(names)
     plane.start_etcd()
     plane.start_apiserver()
-    write_base_specs(MOUNTS)
+    write_base_specs({str(path): path for path in MOUNTS})
     images = [archive()]
     with ThreadPoolExecutor(count + 1) as pool:
         booted = [pool.submit(_boot, Node(name), names, images) for name in names]

@@ -10,10 +10,10 @@ from typing import Any
 
 from tests.cluster import pki
 from tests.cluster.api import Api
-from tests.cluster.components import K8S
+from tests.cluster.components import K8S, operators
 from tests.cluster.errors import NotRunning
 from tests.cluster.layout import KUBECONFIG, READY, RUN
-from tests.cluster.node import Node
+from tests.cluster.node import Node, mounted, write_base_specs
 from tests.cluster.processes import run
 from tests.cluster.world import WORLD
 
@@ -25,6 +25,7 @@ class Cluster:
         self.trainer = trainer
         self.nodes = nodes
         self.kubeconfig = KUBECONFIG
+        self.binary = K8S.binary("kubectl")
 
     @classmethod
     def running(cls) -> Cluster:
@@ -38,8 +39,7 @@ class Cluster:
 
     def kubectl(self, *args: object, text: str | None = None, check: bool = True, seconds: float = 120) -> str:
         """The output of kubectl as the admin; ``text`` is its input. Raises ClusterError with its last words."""
-        binary = K8S.binary("kubectl")
-        return run(binary, "--kubeconfig", KUBECONFIG, *args, text=text, check=check, seconds=seconds)
+        return run(self.binary, "--kubeconfig", KUBECONFIG, *args, text=text, check=check, seconds=seconds)
 
     def api(self, path: str, body: Any = None, method: str | None = None, kind: str = "application/json") -> Any:
         """One request to the API server as the admin; raises ApiError with its ``code``."""
@@ -55,6 +55,22 @@ class Cluster:
         """Load an image (docker-archive or OCI tar) into every node."""
         for name in self.nodes:
             self.node(name).import_image(archive.absolute())
+
+    def mount(self, mounts: Mapping[str, Path]) -> None:
+        """Have containers of the default runtime see these folders, read-only, at these paths too; only new ones do."""
+        there = mounted()
+        wanted = {**there, **mounts}
+        if wanted == there:
+            return
+        write_base_specs(wanted)
+        for name in self.nodes:
+            if self.node(name).init.pid() is not None:
+                self.node(name).restart_containerd()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of each operator."""
+        return {operator.name: operator.version for operator in operators(self.trainer)}
 
     def advertise(self, node: str, resources: Mapping[str, int]) -> None:
         """Have the node offer extended resources, such as ``{"nvidia.com/gpu": 2, "rdma/rdma": 1}``.

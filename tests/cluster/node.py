@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ UNUSED = (
     "snapshotter.v1.zfs",
     "internal.v1.opt",
 )
+READ_ONLY = ["rbind", "ro", "rprivate"]
 # The kubelet would set these for the whole machine; it finds them as it wants them.
 SYSCTLS = {
     "vm/overcommit_memory": 1,
@@ -79,7 +81,7 @@ class Node:
         self._plug(pid, peers)
         containerd = ["containerd", "--config", self.folder / "containerd.toml"]
         self.init.start("containerd", containerd, self._log("containerd"))
-        wait(f"containerd of {self.name}", lambda: self.init.run("ctr", "version"), 60)
+        self._await_containerd()
         for image in images:
             self.import_image(image)
         self.start_kubelet()
@@ -94,6 +96,12 @@ class Node:
         argv += ["--node-ip", node_ip(self.name), "--v=1"]
         self.init.start("kubelet", argv, self._log("kubelet"))
 
+    def restart_containerd(self) -> None:
+        """It reads the base specs only when it starts; running containers stay."""
+        self.init.stop("containerd")
+        self.init.again("containerd")
+        self._await_containerd()
+
     def import_image(self, archive: Path) -> str:
         """Load an image (docker-archive or OCI tar); what containerd says."""
         return self.init.run("ctr", "-n", "k8s.io", "images", "import", archive, seconds=300)
@@ -106,6 +114,9 @@ class Node:
             os.kill(pid, 9)
         wait(f"the end of {self.name}", lambda: WORLD.children()[self.name]["pid"] is None, 30)
         cgroups.remove(self.name)
+
+    def _await_containerd(self) -> None:
+        wait(f"containerd of {self.name}", lambda: self.init.run("ctr", "version"), 60)
 
     def _listening(self) -> int | None:
         if WORLD.children()[self.name]["pid"] is None:
@@ -149,19 +160,28 @@ class Node:
         ]
 
 
-def write_base_specs(mounts: list[Path]) -> None:
-    """What every container starts from: of the default runtime with the machine's ``mounts``, of `plain` without."""
+def write_base_specs(mounts: Mapping[str, Path]) -> None:
+    """What every container starts from: of `plain` nothing of the machine, of the default runtime ``mounts``.
+
+    These are read-only, and given by where the container sees them.
+    """
     spec: dict[str, Any] = json.loads(run("ctr", "oci", "spec"))
     most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 1 << 20)  # containerd's own choice is 1024
     spec["process"]["rlimits"] = [{"type": "RLIMIT_NOFILE", "hard": most, "soft": most}]
     (RUN / "plain-spec.json").write_text(json.dumps(spec))
-    options = ["rbind", "ro", "rprivate"]
     spec["mounts"] += [
-        {"destination": str(path), "type": "bind", "source": str(path), "options": options} for path in mounts
+        {"destination": at, "type": "bind", "source": str(source), "options": READ_ONLY}
+        for at, source in mounts.items()
     ]
     made = RUN / "base-spec.part"
     made.write_text(json.dumps(spec))
     made.rename(RUN / "base-spec.json")
+
+
+def mounted() -> dict[str, Path]:
+    """The mounts of the default runtime."""
+    spec = json.loads((RUN / "base-spec.json").read_text())
+    return {one["destination"]: Path(one["source"]) for one in spec["mounts"] if one.get("options") == READ_ONLY}
 
 
 def _containerd() -> str:
