@@ -84,6 +84,12 @@ def _build(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check(args: argparse.Namespace) -> int:
+    unable = why_not()
+    print(unable or "a cluster can be had here")
+    return UNAVAILABLE if unable else 0
+
+
 def _status(args: argparse.Namespace) -> int:
     print(status.report())
     return 0
@@ -113,6 +119,7 @@ VERBS = {
     "up": _up,
     "down": _down,
     "build": _build,
+    "check": _check,
     "status": _status,
     "kubectl": _kubectl,
     "exec": _exec,
@@ -128,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--trainer", choices=sorted(TRAINERS), default="2.2", help="which version of Kubeflow Trainer")
     verbs.add_parser("down", help="end it, and leave nothing but what was built")
     verbs.add_parser("build", help="build everything, all versions of the trainer too")
+    verbs.add_parser("check", help="whether this machine can have a cluster, and why not")
     verbs.add_parser("status", help="what is up, and why not")
     kubectl = verbs.add_parser("kubectl", help="as the admin", add_help=False, prefix_chars="\0")
     kubectl.add_argument("argv", nargs=argparse.REMAINDER)

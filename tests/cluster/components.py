@@ -16,8 +16,9 @@ class Component:
     """A Go module of one version and the binaries that are built from its main packages.
 
     ``consumer``: it is built from a go.mod of our own, because the module's own has replaces by relative paths, which
-    hold only in its repository. ``crds`` and ``webhooks`` are patterns of files in the module; of the webhooks only
-    those of ``hooked`` are kept (all, if empty). ``webhook_port`` is on the loopback of the cluster's namespaces.
+    hold only in its repository. ``crds`` and ``webhooks`` are patterns of files in the module; of the CRDs only
+    ``crd_versions`` are kept and of the webhooks those of ``hooked`` (all, if empty). ``webhook_port`` is on the
+    loopback of the cluster's namespaces.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Component:
     consumer: bool = False
     namespace: str = ""
     crds: tuple[str, ...] = ()
+    crd_versions: tuple[str, ...] = ()
     webhooks: str = ""
     hooked: tuple[str, ...] = ()
     webhook_port: int = 0
@@ -108,6 +110,7 @@ KUBERAY = Component(
     {"kuberay": "."},
     namespace="kuberay-system",
     crds=("config/crd/bases/*.yaml",),
+    crd_versions=("v1",),  # v1alpha1 is for users of old; its schemas are a third of what a boot has to take in
     health=":8084/healthz",
 )
 # All but those of pods and of what is made of pods alone, which would be asked for every one.
