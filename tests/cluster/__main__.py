@@ -26,6 +26,8 @@ def main() -> int:
     except (ClusterError, OSError) as error:
         print(f"cluster: {error}", file=sys.stderr)
         return UNAVAILABLE
+    except KeyboardInterrupt:
+        return 130
 
 
 def _up(args: argparse.Namespace) -> int:

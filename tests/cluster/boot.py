@@ -13,7 +13,8 @@ from tests.cluster.api import Api
 from tests.cluster.components import Component
 from tests.cluster.components import operators as all_operators
 from tests.cluster.layout import LOG, MOUNTS, NODES, READY, RUN
-from tests.cluster.node import Node, write_base_specs
+from tests.cluster.node import Node
+from tests.cluster.node_config import write_base_specs
 from tests.cluster.pause import archive
 from tests.cluster.processes import wait
 

@@ -13,7 +13,8 @@ from tests.cluster.api import Api
 from tests.cluster.components import K8S, operators
 from tests.cluster.errors import NotRunning
 from tests.cluster.layout import KUBECONFIG, READY, RUN
-from tests.cluster.node import Node, mounted, write_base_specs
+from tests.cluster.node import Node
+from tests.cluster.node_config import mounted, write_base_specs
 from tests.cluster.processes import run
 from tests.cluster.world import WORLD
 

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import resource
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tests.cluster import cgroups
 from tests.cluster.components import K8S
+from tests.cluster.errors import Unavailable
 from tests.cluster.layout import (
-    CGROUP,
-    CNI,
     CONTROL_IP,
     LOG,
     NODES,
-    PKI,
-    POD_NET,
     PRIVATE,
     PYTHON,
     RUN,
@@ -26,18 +20,10 @@ from tests.cluster.layout import (
     node_socket,
     pod_net,
 )
+from tests.cluster.node_config import containerd, kube_proxy, kubelet, pod_network
 from tests.cluster.processes import Init, run, tail, wait
 from tests.cluster.world import INIT, WORLD
 
-PAUSE = "docker.io/allranks/pause:1"
-UNUSED = (
-    "snapshotter.v1.aufs",
-    "snapshotter.v1.btrfs",
-    "snapshotter.v1.devmapper",
-    "snapshotter.v1.zfs",
-    "internal.v1.opt",
-)
-READ_ONLY = ["rbind", "ro", "rprivate"]
 # The kubelet would set these for the whole machine; it finds them as it wants them.
 SYSCTLS = {
     "vm/overcommit_memory": 1,
@@ -64,10 +50,10 @@ class Node:
         self.log.mkdir()
         for number, value in enumerate(SYSCTLS.values()):
             (self.folder / "sysctl" / str(number)).write_text(f"{value}\n")
-        (self.folder / "etc-cni/net.d/10-allranks.conflist").write_text(json.dumps(_network(self.name)))
-        (self.folder / "containerd.toml").write_text(_containerd())
-        (self.folder / "kubelet.json").write_text(json.dumps(_kubelet(self.name)))
-        (self.folder / "kube-proxy.json").write_text(json.dumps(_kube_proxy()))
+        (self.folder / "etc-cni/net.d/10-allranks.conflist").write_text(json.dumps(pod_network(self.name)))
+        (self.folder / "containerd.toml").write_text(containerd())
+        (self.folder / "kubelet.json").write_text(json.dumps(kubelet(self.name)))
+        (self.folder / "kube-proxy.json").write_text(json.dumps(kube_proxy()))
 
     def boot(self, peers: list[str], images: list[Path]) -> None:
         """Power on: up to a kubelet that registers the node."""
@@ -79,8 +65,8 @@ class Node:
         WORLD.start(self.name, argv, self._log("init"), keep=False)
         pid = wait(f"the first process of {self.name}", self._listening, 60)
         self._plug(pid, peers)
-        containerd = ["containerd", "--config", self.folder / "containerd.toml"]
-        self.init.start("containerd", containerd, self._log("containerd"))
+        runtime = ["containerd", "--config", self.folder / "containerd.toml"]
+        self.init.start("containerd", runtime, self._log("containerd"))
         self._await_containerd()
         for image in images:
             self.import_image(image)
@@ -120,7 +106,7 @@ class Node:
 
     def _listening(self) -> int | None:
         if WORLD.children()[self.name]["pid"] is None:
-            raise SystemError(f"the first process of {self.name} ended: {tail(self.log / 'init.log')}")
+            raise Unavailable(f"the first process of {self.name} ended: {tail(self.log / 'init.log')}")
         return self.init.pid()
 
     def _plug(self, pid: int, peers: list[str]) -> None:
@@ -158,111 +144,3 @@ class Node:
             *(["sh", "-c", f"echo {value} > /proc/sys/net/ipv4/{name}"] for name, value in kernel.items()),
             ["sh", "-c", "! cd /proc/sys/net/bridge || echo 1 > bridge-nf-call-iptables"],
         ]
-
-
-def write_base_specs(mounts: Mapping[str, Path]) -> None:
-    """What every container starts from: of `plain` nothing of the machine, of the default runtime ``mounts``.
-
-    These are read-only, and given by where the container sees them.
-    """
-    spec: dict[str, Any] = json.loads(run("ctr", "oci", "spec"))
-    most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 1 << 20)  # containerd's own choice is 1024
-    spec["process"]["rlimits"] = [{"type": "RLIMIT_NOFILE", "hard": most, "soft": most}]
-    (RUN / "plain-spec.json").write_text(json.dumps(spec))
-    spec["mounts"] += [
-        {"destination": at, "type": "bind", "source": str(source), "options": READ_ONLY}
-        for at, source in mounts.items()
-    ]
-    made = RUN / "base-spec.part"
-    made.write_text(json.dumps(spec))
-    made.rename(RUN / "base-spec.json")
-
-
-def mounted() -> dict[str, Path]:
-    """The mounts of the default runtime."""
-    spec = json.loads((RUN / "base-spec.json").read_text())
-    return {one["destination"]: Path(one["source"]) for one in spec["mounts"] if one.get("options") == READ_ONLY}
-
-
-def _containerd() -> str:
-    runtimes = "".join(
-        f"""
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}]
-      runtime_type = "io.containerd.runc.v2"
-      base_runtime_spec = "{RUN}/{spec}-spec.json"
-"""
-        for name, spec in (("runc", "base"), ("plain", "plain"))
-    )
-    unused = [f"io.containerd.{name}" for name in UNUSED]
-    return f"""version = 2
-oom_score = 0
-disabled_plugins = {json.dumps(unused)}
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{PAUSE}"
-  restrict_oom_score_adj = true  # lowering it needs CAP_SYS_RESOURCE, which not every root has
-  netns_mounts_under_state_dir = true
-  disable_apparmor = true
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    default_runtime_name = "runc"
-{runtimes}
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{CNI}"
-    conf_dir = "/etc/cni/net.d"
-"""
-
-
-def _network(node: str) -> dict[str, Any]:
-    addresses = {"type": "host-local", "ranges": [[{"subnet": pod_net(node)}]], "routes": [{"dst": "0.0.0.0/0"}]}
-    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipam": addresses}
-    ports = {"type": "portmap", "capabilities": {"portMappings": True}}
-    return {"cniVersion": "0.4.0", "name": "allranks", "plugins": [bridge, ports]}
-
-
-def _kubelet(node: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        "address": node_ip(node),
-        "readOnlyPort": 0,
-        "authentication": {
-            "anonymous": {"enabled": False},
-            "webhook": {"enabled": True},
-            "x509": {"clientCAFile": f"{PKI}/ca.crt"},
-        },
-        "authorization": {"mode": "Webhook"},
-        "tlsCertFile": f"{PKI}/{node}.crt",
-        "tlsPrivateKeyFile": f"{PKI}/{node}.key",
-        "clusterDNS": [CONTROL_IP],
-        "clusterDomain": "cluster.local",
-        "resolvConf": f"{RUN}/resolv.conf",  # empty: pods never see the machine's resolver
-        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-        "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{CGROUP}/{node}",
-        "failSwapOn": False,
-        "failCgroupV1": False,
-        "oomScoreAdj": 0,
-        "imageGCHighThresholdPercent": 100,  # nothing can be pulled again
-        "evictionHard": {"memory.available": "200Mi", "nodefs.available": "5%", "imagefs.available": "1%"},
-        "evictionPressureTransitionPeriod": "5s",
-        "nodeStatusUpdateFrequency": "4s",
-        "nodeLeaseDurationSeconds": 12,
-        "syncFrequency": "10s",
-        "maxPods": 60,
-        "registryPullQPS": 0,
-        "kubeAPIQPS": 50,
-        "kubeAPIBurst": 100,
-    }
-
-
-def _kube_proxy() -> dict[str, Any]:
-    nothing = {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}
-    return {
-        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-        "kind": "KubeProxyConfiguration",
-        "mode": "iptables",
-        "clusterCIDR": POD_NET,
-        "clientConnection": {"kubeconfig": f"{RUN}/kube-proxy.kubeconfig"},
-        "conntrack": nothing,  # leave the kernel's settings alone
-        "healthzBindAddress": "127.0.0.1:10256",
-        "metricsBindAddress": "127.0.0.1:10249",
-    }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.cluster.components import PAUSE
 from tests.cluster.layout import RUN
-from tests.cluster.node import PAUSE as NAME
+from tests.cluster.node_config import PAUSE as NAME
 
 
 def archive() -> Path:

@@ -9,10 +9,11 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.cluster.errors import ClusterError
+from tests.cluster.errors import ClusterError, Unavailable
 
 T = TypeVar("T")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -92,14 +93,21 @@ def run(*argv: object, text: str | None = None, check: bool = True, seconds: flo
     """Run a command; its output. Errors hold its last words."""
     line = [str(word) for word in argv]
     env = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:{PATH}"}  # /sbin is not on everyone's
-    done = subprocess.run(line, input=text, capture_output=True, text=True, timeout=seconds, check=False, env=env)
+    try:
+        done = subprocess.run(line, input=text, capture_output=True, text=True, timeout=seconds, check=False, env=env)
+    except subprocess.TimeoutExpired as error:
+        raise ClusterError(f"{' '.join(line)}: not done after {seconds:g} s") from error
     if check and done.returncode:
         raise ClusterError(f"{' '.join(line)}: exit {done.returncode}: {(done.stderr or done.stdout).strip()[-2000:]}")
     return done.stdout
 
 
 def wait(what: str, ready: Callable[[], T | None], seconds: float, every: float = 0.05) -> T:
-    """What ``ready`` returns, once it is true; an error in it means not yet. The message has the last one."""
+    """What ``ready`` returns, once it is true; an error in it means not yet, but Unavailable never.
+
+    Raises:
+        ClusterError: it was not in time; the message has the last error.
+    """
     end = time.monotonic() + seconds
     last = ""
     while time.monotonic() < end:
@@ -107,7 +115,9 @@ def wait(what: str, ready: Callable[[], T | None], seconds: float, every: float 
             found = ready()
             if found:
                 return found
-        except (OSError, ClusterError, ValueError, KeyError) as error:
+        except Unavailable:
+            raise
+        except (OSError, HTTPException, ClusterError, ValueError, KeyError) as error:
             last = f": {error}"
         time.sleep(every)
     raise ClusterError(f"waited {seconds:g} s for {what}{last}")

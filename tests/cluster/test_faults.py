@@ -19,7 +19,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.errors import CannotInject, ClusterError, NotRunning
 from tests.cluster.layout import node_ip
 from tests.cluster.machine import why_not
-from tests.cluster.node import PAUSE
+from tests.cluster.node_config import PAUSE
 from tests.cluster.processes import run, wait
 from tests.cluster.world import WORLD
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cluster import cgroups
+from tests.cluster.errors import Unavailable
 from tests.cluster.layout import (
     CHECKOUT,
     CONTROL_IP,
@@ -56,7 +57,7 @@ def start(nodes: Sequence[str]) -> None:
 
     def listening() -> int | None:
         if child.poll() is not None:
-            raise SystemError(f"the cluster's first process ended: {tail(LOG / 'init.log')}")
+            raise Unavailable(f"the cluster's first process ended: {tail(LOG / 'init.log')}")
         return WORLD.pid()
 
     pid = wait("the cluster's first process", listening, 60)
