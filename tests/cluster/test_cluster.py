@@ -1,4 +1,4 @@
-"""Each fault on the cluster that is up: that it strikes, and that its undoing undoes it.
+"""What can be done with the cluster that is up; of each fault that it strikes and that its undoing undoes it.
 
 The pods hold nothing but the pause image: whether packets reach one is told by its refusing a connection.
 """
@@ -17,7 +17,7 @@ from tests.cluster import boot, faults, pods
 from tests.cluster.api import Api, ApiError
 from tests.cluster.cluster import Cluster
 from tests.cluster.errors import CannotInject, ClusterError, NotRunning
-from tests.cluster.layout import node_ip
+from tests.cluster.layout import RUN, node_ip
 from tests.cluster.machine import why_not
 from tests.cluster.node_config import PAUSE
 from tests.cluster.processes import run, wait
@@ -154,6 +154,18 @@ def test_a_user_may_do_what_a_role_says_and_nothing_else(running: Cluster) -> No
     with pytest.raises(ClusterError, match="cannot list resource"):
         run(*kubectl, "secrets")
     running.kubectl("delete", "role,rolebinding", name)
+
+
+def test_a_folder_that_is_mounted_is_seen_by_new_containers_read_only(running: Cluster, pod: str) -> None:
+    folder = RUN / f"mounted-{uuid4().hex[:6]}"
+    folder.mkdir()
+    (folder / "file").write_text("here")
+    running.mount({"/extra": folder})
+    faults.kill(running, pod)
+    wait("the container to be started again", lambda: _restarts(running, pod) == 1, 60)
+    inside = Path(f"/proc/{pods.find(running, pod).first}")
+    assert (inside / "root/extra/file").read_text() == "here"
+    assert any(" /extra ro," in line for line in (inside / "mountinfo").read_text().splitlines())
 
 
 def _path(name: str = "") -> str:
