@@ -74,7 +74,7 @@ def _kill_after(seconds: float) -> None:
         up.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.kill(up.pid, signal.SIGKILL)
-        up.wait()
+        up.communicate(timeout=60)
 
 
 def _verb(*words: str) -> None:
