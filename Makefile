@@ -5,10 +5,13 @@ READY := .venv/.ready
 # First on PATH, so that `python`, `torchrun`, `deepspeed` and the one `ninja` are those of the lock.
 run := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
-.PHONY: help setup demo test check lint fix bench-self lock clean
+# Which version of Kubeflow Trainer the cluster has: 2.1 (podTemplateOverrides) or 2.2 (runtimePatches).
+TRAINER := 2.2
+
+.PHONY: help setup demo test check lint fix bench-self cluster cluster-down cluster-status lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## .tools (uv) and .venv (locked dependencies, allranks); nothing to do the second time
 
@@ -37,6 +40,15 @@ fix: setup ## what ruff can mend by itself
 
 bench-self: setup ## allranks beside torchrun and the deepspeed launcher; writes the table of docs/performance.md
 	@$(run) python bench/self.py
+
+cluster: setup ## build (once, half an hour) and boot a real Kubernetes with the real operators: Linux, root, Go
+	@$(run) python -m tests.cluster up --trainer $(TRAINER)
+
+cluster-down: setup ## end the cluster; nothing is left but what was built
+	@$(run) python -m tests.cluster down
+
+cluster-status: setup ## what of the cluster is up, and why not
+	@$(run) python -m tests.cluster status
 
 # Fetched from whatever index this machine's pip or uv is set to; the lock names versions and hashes, never a host.
 lock: setup ## resolve requirements.lock anew
