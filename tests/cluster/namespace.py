@@ -1,0 +1,183 @@
+"""A namespace of a test's own: what it applies, awaits and reads there, what is kept of it, and its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from string import Template
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
+
+Object = dict[str, Any]  # as the API server gives it
+Found = TypeVar("Found")
+
+SESSION = "allranks.dev/test-session"  # label: the pid of the pytest that made it
+OWNER = "allranks.dev/test-namespace"  # label of an object outside namespaces: the one that it goes with
+# Kinds outside namespaces that tests make, and what is worth keeping of a failed test. Those not installed are left out.
+OUTSIDE = ("clustertrainingruntimes.trainer.kubeflow.org", "clusterqueues.kueue.x-k8s.io",
+           "resourceflavors.kueue.x-k8s.io")  # fmt: skip
+KEPT = ("pods", "services", "configmaps", "jobs.batch", "mpijobs.kubeflow.org", "pytorchjobs.kubeflow.org",
+        "trainjobs.trainer.kubeflow.org", "trainingruntimes.trainer.kubeflow.org", "jobsets.jobset.x-k8s.io",
+        "rayservices.ray.io", "rayclusters.ray.io", "rayjobs.ray.io", "workloads.kueue.x-k8s.io")  # fmt: skip
+
+
+class Kubectl(Protocol):
+    """A cluster, as far as this module needs it."""
+
+    def kubectl(self, *args: str) -> str:
+        """What kubectl prints; an error with what it said if it fails."""
+
+
+class NotSeen(AssertionError):
+    """What a test awaited did not come in time."""
+
+
+class Namespace:
+    """Use as long as the test runs; ``end`` it and ``await_gone`` later."""
+
+    def __init__(self, cluster: Kubectl, test: str) -> None:
+        self._cluster = cluster
+        self.name = f"t-{uuid4().hex[:6]}"
+        self.test = test
+        cluster.kubectl("create", "namespace", self.name)
+        cluster.kubectl("label", "namespace", self.name, f"{SESSION}={os.getpid()}")
+
+    def kubectl(self, *args: str) -> str:
+        """kubectl in this namespace."""
+        return self._cluster.kubectl("-n", self.name, *args)
+
+    def apply(self, manifest: Path, folder: Path, **values: str) -> None:
+        """Apply a YAML file with its ``${namespace}`` and ``${...}`` filled in; ``folder`` keeps what was applied."""
+        filled = folder / manifest.name
+        filled.write_text(Template(manifest.read_text()).substitute(values, namespace=self.name))
+        self.kubectl("apply", "-f", str(filled))
+
+    def files(self, name: str, paths: Iterable[Path]) -> None:
+        """A ConfigMap of these files."""
+        self.kubectl("create", "configmap", name, *(f"--from-file={path}" for path in paths))
+
+    def get(self, kind: str, name: str) -> Object:
+        """One object."""
+        found: Object = json.loads(self.kubectl("get", kind, name, "-o", "json"))
+        return found
+
+    def list(self, kind: str, selector: str = "") -> list[Object]:
+        """All objects of a kind, those of a label selector."""
+        found = json.loads(self.kubectl("get", kind, "-l", selector, "-o", "json"))
+        items: list[Object] = found["items"]
+        return items
+
+    def conditions(self, kind: str, name: str) -> set[str]:
+        """The types of the conditions that are True."""
+        seen = self.get(kind, name).get("status", {}).get("conditions", [])
+        return {condition["type"] for condition in seen if condition["status"] == "True"}
+
+    def await_condition(self, kind: str, name: str, wanted: str, seconds: float = 240) -> None:
+        """Wait for a condition, and no longer than until the object has failed.
+
+        Raises:
+            NotSeen: not in time, or ``Failed`` is true instead.
+        """
+
+        def seen() -> set[str]:
+            now = self.conditions(kind, name)
+            if "Failed" in now and wanted != "Failed":
+                raise NotSeen(f"{kind} {name} is Failed; awaited was {wanted}")
+            return now if wanted in now else set()
+
+        self.wait(f"{kind} {name} to be {wanted}", seen, seconds)
+
+    def wait(self, what: str, seen: Callable[[], Found], seconds: float = 120) -> Found:
+        """What ``seen`` returns as soon as that is something.
+
+        Raises:
+            NotSeen: it was nothing all the time.
+        """
+        return await_seen(what, seen, seconds)
+
+    def logs(self, selector: str = "") -> dict[str, str]:
+        """What the main container of every pod has printed so far."""
+        names = [pod["metadata"]["name"] for pod in self.list("pods", selector)]
+        return {name: self.kubectl("logs", name) for name in names}
+
+    def keep(self, folder: Path) -> Path:
+        """Write what explains a failure into ``folder``: objects, events and logs, but no Secret."""
+        folder.mkdir(parents=True, exist_ok=True)
+        kinds = ",".join(kind for kind in KEPT if kind.partition(".")[0] in self._installed())
+        for file, args in {
+            "pods.txt": ["get", "pods", "-o", "wide"],
+            "events.txt": ["get", "events", "--sort-by=.lastTimestamp"],
+            "objects.yaml": ["get", kinds, "-o", "yaml"],
+        }.items():
+            (folder / file).write_text(self._try(*args))
+        for pod in self.list("pods"):
+            name, spec = pod["metadata"]["name"], pod["spec"]
+            for container in (*spec.get("initContainers", []), *spec["containers"]):
+                log = self._try("logs", name, "-c", container["name"])
+                (folder / f"{name}.{container['name']}.log").write_text(log)
+        return folder
+
+    def end(self) -> None:
+        """Begin its deletion, and that of what goes with it; nothing new can be made there from now on."""
+        self._cluster.kubectl("delete", "namespace", self.name, "--wait=false")
+        self._try("delete", "pods", "--all", "--grace-period=1", "--wait=false")
+        delete_outside(self._cluster, self.name)
+
+    def _installed(self) -> set[str]:
+        listed = self._cluster.kubectl("api-resources", "--namespaced=true", "--no-headers")
+        return {line.split()[0] for line in listed.splitlines()}
+
+    def _try(self, *args: str) -> str:
+        try:
+            return self.kubectl(*args)
+        except Exception as problem:  # noqa: BLE001
+            return f"{problem}\n"
+
+
+def await_seen(what: str, seen: Callable[[], Found], seconds: float) -> Found:
+    """What ``seen`` returns as soon as that is something; ``what`` says in the error what was awaited.
+
+    Raises:
+        NotSeen: it was nothing all the time.
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := seen()):
+        if time.monotonic() > deadline:
+            raise NotSeen(f"waited {seconds:.0f} s for {what}; last seen: {found!r}")
+        time.sleep(0.3)
+    return found
+
+
+def delete_outside(cluster: Kubectl, namespace: str) -> None:
+    """What was made outside namespaces for this one."""
+    served = set(cluster.kubectl("api-resources", "--namespaced=false", "-o", "name").split())
+    if kinds := ",".join(kind for kind in OUTSIDE if kind in served):
+        cluster.kubectl("delete", kinds, "-l", f"{OWNER}={namespace}", "--wait=false")
+
+
+def delete_abandoned(cluster: Kubectl) -> None:
+    """The namespaces of sessions that were killed."""
+    listed = json.loads(cluster.kubectl("get", "namespaces", "-l", SESSION, "-o", "json"))
+    for found in listed["items"]:
+        if not Path("/proc", found["metadata"]["labels"][SESSION]).exists():
+            name = found["metadata"]["name"]
+            cluster.kubectl("delete", "namespace", name, "--wait=false")
+            delete_outside(cluster, name)
+
+
+def await_gone(cluster: Kubectl, namespaces: Iterable[str], seconds: float = 120) -> None:
+    """Wait until the namespaces are deleted.
+
+    Raises:
+        NotSeen: some are still there.
+    """
+    mine = set(namespaces)
+
+    def gone() -> bool:
+        listed = cluster.kubectl("get", "namespaces", "-o", "name").split()
+        return not mine & {line.removeprefix("namespace/") for line in listed}
+
+    await_seen(f"the namespaces {', '.join(sorted(mine))} to be deleted", gone, seconds)

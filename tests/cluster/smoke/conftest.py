@@ -1,0 +1,38 @@
+"""What every smoke test has in its namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import contract, stopgap
+from tests.cluster.namespace import Namespace
+
+HERE = Path(__file__).parent
+Smoke = Callable[..., Namespace]
+Agrees = Callable[[str, str], None]
+
+
+@pytest.fixture
+def smoke(namespace: Namespace, tmp_path: Path) -> Smoke:
+    """Apply one of this folder's YAML files to a namespace that has the programs which it runs."""
+
+    def apply(manifest: str, **values: str) -> Namespace:
+        namespace.files("programs", sorted((HERE / "programs").iterdir()))
+        namespace.apply(HERE / manifest, tmp_path, **values)
+        return namespace
+
+    return apply
+
+
+@pytest.fixture
+def agrees(namespace: Namespace, pytestconfig: pytest.Config) -> Agrees:
+    """Hold what an operator has made against its contract, or record it."""
+
+    def check(operator: str, entry: str) -> None:
+        write = bool(pytestconfig.getoption("--record"))
+        contract.compare(operator, stopgap.VERSIONS[operator], entry, contract.record(namespace), write)
+
+    return check

@@ -1,0 +1,20 @@
+"""One all-reduce over gloo, whoever has started this rank: RANK or OMPI_COMM_WORLD_RANK says which one it is."""
+
+import os
+
+import look
+
+env = os.environ
+rank = int(env.get("RANK", env.get("OMPI_COMM_WORLD_RANK", "-1")))
+size = int(env.get("WORLD_SIZE", env.get("OMPI_COMM_WORLD_SIZE", "-1")))
+look.say("rank %d" % rank)
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo", init_method="env://", rank=rank, world_size=size)
+mine = torch.full((1024,), float(rank + 1))
+dist.all_reduce(mine)
+assert bool((mine == size * (size + 1) / 2).all()), mine[0]
+print("ALLREDUCE %d of %d" % (rank, size), flush=True)
+dist.destroy_process_group()
