@@ -22,9 +22,10 @@ UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 HASH = re.compile(r"\b[0-9a-f]{40,64}\b")
 TIME = re.compile(r"\b\d{4}-\d\d-\d\dT[\d:.]+Z")
 ADDRESS = re.compile(r"\b10(\.\d{1,3}){3}\b")
-# Process and job numbers in what Open MPI gives to its ranks.
-NUMBER = re.compile(r"(?<=pid\.)\d+|(?<=\.0/)\d+(?=/)|\d{4,}")
-MPI = re.compile(r"OMPI_|PMIX_|ORTE_|HWLOC_|OMPI$")
+# What Open MPI and sshd give to their processes holds numbers of processes, jobs and ports, and a key.
+NUMBER = re.compile(r"\d{2,}|(?<=_)\d+$")
+NUMBERED = re.compile(r"(OMPI_MCA|PMIX|SSH)_|OMPI_FILE_LOCATION")
+KEY = "OMPI_MCA_orte_precondition_transports"
 SERVICE = re.compile(r"KUBERNETES_|\w+_(SERVICE_(HOST|PORT)|PORT_\d)|_$|SHLVL|PWD|OLDPWD")
 
 
@@ -212,4 +213,6 @@ def _inside(logs: Mapping[str, str]) -> Iterator[tuple[str, Object]]:
 
 
 def _own(name: str, value: str) -> str:
-    return NUMBER.sub("<number>", value) if MPI.match(name) else value
+    if name == KEY:
+        return "<key>"
+    return NUMBER.sub("<number>", value) if NUMBERED.match(name) else value

@@ -98,10 +98,23 @@ class Namespace:
         """
         return await_seen(what, seen, seconds)
 
-    def logs(self, selector: str = "") -> dict[str, str]:
-        """What the main container of every pod has printed so far."""
-        names = [pod["metadata"]["name"] for pod in self.list("pods", selector)]
-        return {name: self.kubectl("logs", name) for name in names}
+    def logs(self) -> dict[str, str]:
+        """What the main container of every pod has printed so far; of a pod that does not run yet, why it has not."""
+        return {pod["metadata"]["name"]: self._try("logs", pod["metadata"]["name"]) for pod in self.list("pods")}
+
+    def await_said(self, text: str, times: int = 1, seconds: float = 240) -> str:
+        """All that the pods have said, as soon as they have said ``text`` so often."""
+
+        def said() -> str:
+            all_of_it = "\n".join(self.logs().values())
+            return all_of_it if all_of_it.count(text) >= times else ""
+
+        return self.wait(f"the pods to say {text!r} {times} times", said, seconds)
+
+    def go(self, selector: str) -> None:
+        """Let a launcher of these tests end, which waits for a file."""
+        for pod in self.list("pods", selector):
+            self.kubectl("exec", pod["metadata"]["name"], "--", "touch", "/tmp/go")
 
     def keep(self, folder: Path) -> Path:
         """Write what explains a failure into ``folder``: objects, events and logs, but no Secret."""

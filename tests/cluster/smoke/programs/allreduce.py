@@ -7,7 +7,7 @@ import look
 env = os.environ
 rank = int(env.get("RANK", env.get("OMPI_COMM_WORLD_RANK", "-1")))
 size = int(env.get("WORLD_SIZE", env.get("OMPI_COMM_WORLD_SIZE", "-1")))
-look.say("rank %d" % rank)
+seen = look.around("rank %d" % rank)
 
 import torch
 import torch.distributed as dist
@@ -16,5 +16,11 @@ dist.init_process_group("gloo", init_method="env://", rank=rank, world_size=size
 mine = torch.full((1024,), float(rank + 1))
 dist.all_reduce(mine)
 assert bool((mine == size * (size + 1) / 2).all()), mine[0]
-print("ALLREDUCE %d of %d" % (rank, size), flush=True)
+# Only rank 0 speaks: mpirun mixes the output of several ranks in the middle of lines.
+told = [None] * size if rank == 0 else None
+dist.gather_object(seen, told)
+if told is not None:
+    print("ALLREDUCE of %d ranks" % size, flush=True)
+    look.say(told[0])
+    look.say(told[-1])
 dist.destroy_process_group()

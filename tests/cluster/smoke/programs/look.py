@@ -7,9 +7,9 @@ import stat
 import sys
 
 
-def say(name, folders=()):
+def around(name, folders=()):
     """NAME is what the record calls this process; the files of the folders are told with owner and mode."""
-    seen = {
+    return {
         "name": name,
         "hostname": socket.gethostname(),
         "fqdn": socket.getfqdn(),
@@ -17,7 +17,6 @@ def say(name, folders=()):
         "files": {path: _file(path) for folder in folders for path in _below(folder)},
         "search": _search(),
     }
-    print("LOOK " + json.dumps(seen), flush=True)
 
 
 def _below(folder):
@@ -36,5 +35,9 @@ def _search():
         return [word for line in file if line.startswith("search") for word in line.split()[1:]]
 
 
+def say(seen):
+    print("LOOK " + json.dumps(seen), flush=True)
+
+
 if __name__ == "__main__":
-    say(sys.argv[1], sys.argv[2:])
+    say(around(sys.argv[1], sys.argv[2:]))
