@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import stopgap
+from tests.cluster.cluster import Cluster
+from tests.cluster.components import TRAINERS, needed
+from tests.cluster.errors import NotRunning
+from tests.cluster.machine import why_not
 from tests.cluster.namespace import Namespace, await_gone, delete_abandoned
 
-OUT = Path(__file__).resolve().parents[2] / "out" / "cluster"
+ROOT = Path(__file__).resolve().parents[2]
+OUT = ROOT / "out" / "cluster"
 NO_CLUSTER = "no cluster: "
 
 
@@ -20,15 +26,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> stopgap.Cluster:
-    """The one that runs; else one that is booted for this session; else the test is skipped."""
-    if reason := stopgap.why_not():
-        pytest.skip(f"{NO_CLUSTER}{reason}")
-    return stopgap.running()
+def cluster() -> Iterator[Cluster]:
+    """The one that is up, left as it was; else one for this session; else the test is skipped."""
+    try:
+        yield Cluster.running()
+    except NotRunning:
+        if reason := why_not() or _not_built():
+            pytest.skip(f"{NO_CLUSTER}{reason}")
+        _run("up", seconds=600)
+        yield Cluster.running()
+        _run("down", seconds=120)
+
+
+def _not_built() -> str:
+    missing = [component.name for component in needed(next(iter(TRAINERS))) if not component.built]
+    return f"not built are {', '.join(missing)}: `make cluster` does that, once, in half an hour" if missing else ""
+
+
+def _run(verb: str, seconds: float) -> None:
+    subprocess.run([sys.executable, "-m", "tests.cluster", verb], cwd=ROOT, check=True, timeout=seconds)
+
+
+@pytest.fixture(autouse=True)
+def no_process_left(own_state: None) -> None:
+    """Instead of the check of all tests: what runs in pods goes with the namespace, which the session awaits."""
 
 
 @pytest.fixture(scope="session")
-def ended(cluster: stopgap.Cluster) -> Iterator[list[str]]:
+def ended(cluster: Cluster) -> Iterator[list[str]]:
     """The names of namespaces whose deletion has begun; the session ends when they are gone."""
     delete_abandoned(cluster)
     names: list[str] = []
@@ -37,7 +62,7 @@ def ended(cluster: stopgap.Cluster) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def namespace(cluster: stopgap.Cluster, ended: list[str], request: pytest.FixtureRequest) -> Iterator[Namespace]:
+def namespace(cluster: Cluster, ended: list[str], request: pytest.FixtureRequest) -> Iterator[Namespace]:
     """A namespace of the test's own. If the test fails, what explains it is under out/cluster."""
     mine = Namespace(cluster, request.node.name)
     yield mine
@@ -48,7 +73,7 @@ def namespace(cluster: stopgap.Cluster, ended: list[str], request: pytest.Fixtur
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Function, call: pytest.CallInfo[None]
-) -> Iterator[None]:
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     mine = getattr(item, "funcargs", {}).get("namespace")
     if isinstance(mine, Namespace) and report.when == "call" and report.failed:

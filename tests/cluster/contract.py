@@ -125,7 +125,9 @@ def _meta(found: Object) -> Object:
     meta = found["metadata"]
     owners = [f"{owner['kind']} {owner['name']}" for owner in meta.get("ownerReferences", [])]
     annotations = {
-        name: value for name, value in meta.get("annotations", {}).items() if not name.startswith("kubectl.kubernetes.io")
+        name: value
+        for name, value in meta.get("annotations", {}).items()
+        if not name.startswith("kubectl.kubernetes.io")
     }
     return _some(owners=owners, labels=meta.get("labels"), annotations=annotations)
 
@@ -198,7 +200,20 @@ def _secret(found: Object) -> Object:
     return {**_meta(found), "type": found["type"], "keys": sorted(found.get("data", {}))}
 
 
-BESIDE = {"services": _service, "jobs.batch": _job, "configmaps": _config_map, "secrets": _secret}
+def _workload(found: Object) -> Object:
+    return {
+        **_meta(found),
+        "podSets": [_some(name=one["name"], count=one["count"]) for one in found["spec"]["podSets"]],
+    }
+
+
+BESIDE = {
+    "services": _service,
+    "jobs.batch": _job,
+    "configmaps": _config_map,
+    "secrets": _secret,
+    "workloads.kueue.x-k8s.io": _workload,
+}
 
 
 def _inside(logs: Mapping[str, str]) -> Iterator[tuple[str, Object]]:
@@ -208,7 +223,9 @@ def _inside(logs: Mapping[str, str]) -> Iterator[tuple[str, Object]]:
             _, found, text = line.partition(LOOK)
             if found:
                 said = json.loads(text)
-                said["env"] = {name: _own(name, value) for name, value in said["env"].items() if not SERVICE.match(name)}
+                said["env"] = {
+                    name: _own(name, value) for name, value in said["env"].items() if not SERVICE.match(name)
+                }
                 yield said.pop("name"), said
 
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from string import Template
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.errors import ClusterError
+from tests.cluster.processes import wait
 
 Object = dict[str, Any]  # as the API server gives it
 Found = TypeVar("Found")
 
 SESSION = "allranks.dev/test-session"  # label: the pid of the pytest that made it
 OWNER = "allranks.dev/test-namespace"  # label of an object outside namespaces: the one that it goes with
-# Kinds outside namespaces that tests make, and what is worth keeping of a failed test. Those not installed are left out.
+# Kinds outside namespaces that tests make, and what is worth keeping of a failed test; those not served are left out.
 OUTSIDE = ("clustertrainingruntimes.trainer.kubeflow.org", "clusterqueues.kueue.x-k8s.io",
            "resourceflavors.kueue.x-k8s.io")  # fmt: skip
 KEPT = ("pods", "services", "configmaps", "jobs.batch", "mpijobs.kubeflow.org", "pytorchjobs.kubeflow.org",
@@ -24,21 +27,10 @@ KEPT = ("pods", "services", "configmaps", "jobs.batch", "mpijobs.kubeflow.org", 
         "rayservices.ray.io", "rayclusters.ray.io", "rayjobs.ray.io", "workloads.kueue.x-k8s.io")  # fmt: skip
 
 
-class Kubectl(Protocol):
-    """A cluster, as far as this module needs it."""
-
-    def kubectl(self, *args: str) -> str:
-        """What kubectl prints; an error with what it said if it fails."""
-
-
-class NotSeen(AssertionError):
-    """What a test awaited did not come in time."""
-
-
 class Namespace:
     """Use as long as the test runs; ``end`` it and ``await_gone`` later."""
 
-    def __init__(self, cluster: Kubectl, test: str) -> None:
+    def __init__(self, cluster: Cluster, test: str) -> None:
         self._cluster = cluster
         self.name = f"t-{uuid4().hex[:6]}"
         self.test = test
@@ -46,7 +38,7 @@ class Namespace:
         cluster.kubectl("label", "namespace", self.name, f"{SESSION}={os.getpid()}")
 
     def kubectl(self, *args: str) -> str:
-        """kubectl in this namespace."""
+        """Kubectl in this namespace."""
         return self._cluster.kubectl("-n", self.name, *args)
 
     def apply(self, manifest: Path, folder: Path, **values: str) -> None:
@@ -76,27 +68,17 @@ class Namespace:
         return {condition["type"] for condition in seen if condition["status"] == "True"}
 
     def await_condition(self, kind: str, name: str, wanted: str, seconds: float = 240) -> None:
-        """Wait for a condition, and no longer than until the object has failed.
-
-        Raises:
-            NotSeen: not in time, or ``Failed`` is true instead.
-        """
+        """Wait for a condition to be True, or for the object to fail instead, which is an AssertionError."""
 
         def seen() -> set[str]:
             now = self.conditions(kind, name)
-            if "Failed" in now and wanted != "Failed":
-                raise NotSeen(f"{kind} {name} is Failed; awaited was {wanted}")
-            return now if wanted in now else set()
+            return now if {wanted, "Failed"} & now else set()
 
-        self.wait(f"{kind} {name} to be {wanted}", seen, seconds)
+        assert wanted in self.wait(f"{kind} {name} to be {wanted}", seen, seconds), f"{kind} {name} failed"
 
-    def wait(self, what: str, seen: Callable[[], Found], seconds: float = 120) -> Found:
-        """What ``seen`` returns as soon as that is something.
-
-        Raises:
-            NotSeen: it was nothing all the time.
-        """
-        return await_seen(what, seen, seconds)
+    def wait(self, what: str, seen: Callable[[], Found | None], seconds: float = 240) -> Found:
+        """What ``seen`` returns as soon as that is something; ClusterError if it is nothing all the time."""
+        return wait(what, seen, seconds, every=0.3)
 
     def logs(self) -> dict[str, str]:
         """What the main container of every pod has printed so far; of a pod that does not run yet, why it has not."""
@@ -146,32 +128,18 @@ class Namespace:
     def _try(self, *args: str) -> str:
         try:
             return self.kubectl(*args)
-        except Exception as problem:  # noqa: BLE001
+        except ClusterError as problem:
             return f"{problem}\n"
 
 
-def await_seen(what: str, seen: Callable[[], Found], seconds: float) -> Found:
-    """What ``seen`` returns as soon as that is something; ``what`` says in the error what was awaited.
-
-    Raises:
-        NotSeen: it was nothing all the time.
-    """
-    deadline = time.monotonic() + seconds
-    while not (found := seen()):
-        if time.monotonic() > deadline:
-            raise NotSeen(f"waited {seconds:.0f} s for {what}; last seen: {found!r}")
-        time.sleep(0.3)
-    return found
-
-
-def delete_outside(cluster: Kubectl, namespace: str) -> None:
+def delete_outside(cluster: Cluster, namespace: str) -> None:
     """What was made outside namespaces for this one."""
     served = set(cluster.kubectl("api-resources", "--namespaced=false", "-o", "name").split())
     if kinds := ",".join(kind for kind in OUTSIDE if kind in served):
         cluster.kubectl("delete", kinds, "-l", f"{OWNER}={namespace}", "--wait=false")
 
 
-def delete_abandoned(cluster: Kubectl) -> None:
+def delete_abandoned(cluster: Cluster) -> None:
     """The namespaces of sessions that were killed."""
     listed = json.loads(cluster.kubectl("get", "namespaces", "-l", SESSION, "-o", "json"))
     for found in listed["items"]:
@@ -181,16 +149,12 @@ def delete_abandoned(cluster: Kubectl) -> None:
             delete_outside(cluster, name)
 
 
-def await_gone(cluster: Kubectl, namespaces: Iterable[str], seconds: float = 120) -> None:
-    """Wait until the namespaces are deleted.
-
-    Raises:
-        NotSeen: some are still there.
-    """
+def await_gone(cluster: Cluster, namespaces: Iterable[str], seconds: float = 120) -> None:
+    """Wait until the namespaces are deleted; ClusterError if some are still there then."""
     mine = set(namespaces)
 
     def gone() -> bool:
         listed = cluster.kubectl("get", "namespaces", "-o", "name").split()
         return not mine & {line.removeprefix("namespace/") for line in listed}
 
-    await_seen(f"the namespaces {', '.join(sorted(mine))} to be deleted", gone, seconds)
+    wait(f"the namespaces {', '.join(sorted(mine))} to be deleted", gone, seconds, every=0.3)

@@ -13,10 +13,12 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
+from tests.cluster.errors import ClusterError
+
 KNOWN = ("ARG", "FROM", "RUN", "COPY", "ENV", "USER", "WORKDIR", "CMD")
 
 
-class BadContainerfile(Exception):
+class BadContainerfile(ClusterError):
     """A line that cannot be followed: the file, what was found, what is allowed."""
 
 

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tests.cluster.errors import ClusterError
 from tests.cluster.images.containerfile import BadContainerfile, Step
 
 PATIENCE = 900  # seconds for one instruction: apt behind a slow mirror
@@ -18,7 +19,7 @@ ALONE = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
 CHROOT = 'mount -t proc proc "$0/proc" && exec chroot "$0" /bin/sh -c "$1"'
 
 
-class CannotBuild(Exception):
+class CannotBuild(ClusterError):
     """An instruction failed: which, and the last lines of what it said."""
 
 

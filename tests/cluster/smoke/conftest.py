@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import contract, stopgap
+from tests.cluster import contract
+from tests.cluster.cluster import Cluster
 from tests.cluster.namespace import Namespace
 
 HERE = Path(__file__).parent
@@ -18,9 +19,9 @@ Agrees = Callable[[str, str], None]
 @pytest.fixture
 def smoke(namespace: Namespace, tmp_path: Path) -> Smoke:
     """Apply one of this folder's YAML files to a namespace that has the programs which it runs."""
+    namespace.files("programs", sorted((HERE / "programs").glob("*.*")))
 
     def apply(manifest: str, **values: str) -> Namespace:
-        namespace.files("programs", sorted((HERE / "programs").iterdir()))
         namespace.apply(HERE / manifest, tmp_path, **values)
         return namespace
 
@@ -28,11 +29,11 @@ def smoke(namespace: Namespace, tmp_path: Path) -> Smoke:
 
 
 @pytest.fixture
-def agrees(namespace: Namespace, pytestconfig: pytest.Config) -> Agrees:
+def agrees(cluster: Cluster, namespace: Namespace, pytestconfig: pytest.Config) -> Agrees:
     """Hold what an operator has made against its contract, or record it."""
 
     def check(operator: str, entry: str) -> None:
         write = bool(pytestconfig.getoption("--record"))
-        contract.compare(operator, stopgap.VERSIONS[operator], entry, contract.record(namespace), write)
+        contract.compare(operator, cluster.versions[operator], entry, contract.record(namespace), write)
 
     return check
