@@ -18,6 +18,7 @@ from tests.cluster.namespace import Namespace, await_gone, delete_abandoned
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "out" / "cluster"
+Reported = Generator[None, pytest.TestReport, pytest.TestReport]
 NO_CLUSTER = "no cluster: "
 
 
@@ -71,9 +72,7 @@ def namespace(cluster: Cluster, ended: list[str], request: pytest.FixtureRequest
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Function, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Reported:
     report = yield
     mine = getattr(item, "funcargs", {}).get("namespace")
     if isinstance(mine, Namespace) and report.when == "call" and report.failed:

@@ -2,8 +2,9 @@
 
 base     a Debian of this machine's release with python3, sshd and Open MPI, for root and for mpiuser; torch's
          environment is mounted at /opt/torch and first on PATH, Ray's at /opt/ray.
+         It is alpine, too, to the init containers of operators.
 foreign  another release with Python 3.9 and nothing else: what a user's own image may be.
-bare     busybox and no Python; also what the operators' init containers get as alpine.
+bare     busybox and no Python.
 
 The /usr of base and foreign is a link to a folder of this machine that every container has mounted read-only: 1 MB to
 import instead of 250, which three nodes feel at every boot.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -26,15 +27,11 @@ BASE = "docker.io/allranks/base:test"
 FOREIGN = "docker.io/allranks/foreign:test"
 BARE = "docker.io/allranks/bare:test"
 # What the training operator's init container runs nslookup in unless it is told otherwise.
-STAND_INS = ("docker.io/library/alpine:3.10",)
+ALPINE = "docker.io/library/alpine:3.10"
 
-# busybox's own asks for a short name in every search domain, and fails unless it is in all of them.
-NSLOOKUP = b"""#!/bin/sh
-for domain in $(sed -n 's/^search //p' /etc/resolv.conf) ''; do
-    busybox nslookup "$1.${domain:+$domain.}" && exit 0
-done
-exit 1
-"""
+# As alpine's: found if one search domain has the name. busybox's own of today fails unless all of them have it, and its
+# shell prefers its own to any other.
+NSLOOKUP = b'#!/bin/sh\nexec getent ahosts "$1"\n'
 
 USERLAND = "/.userland"
 PATH = "/opt/torch/bin:/opt/ray/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -66,11 +63,11 @@ def prepare(cache: Path, torch: Path, ray: Path | None = None) -> Images:
     """
     cache.mkdir(parents=True, exist_ok=True)
     base = _root(cache, "base", f"{root.release()['ID']}:{root.release()['VERSION_CODENAME']}-slim")
-    tars = [_bare(cache), _thin(cache, base, BASE, {"Env": [f"PATH={PATH}"], "Cmd": ["/bin/bash"]})]
+    tars = [_bare(cache), _thin(cache, base, _configured({BASE: PATH, ALPINE: f"/opt/stand-in/bin:{PATH}"}))]
     userlands, missing = [base], []
     try:
         foreign = _root(cache, "foreign")
-        tars.append(_thin(cache, foreign, FOREIGN, {"Env": ["PATH=/usr/bin:/bin"], "Cmd": ["/bin/sh"]}))
+        tars.append(_thin(cache, foreign, _configured({FOREIGN: "/usr/bin:/bin"})))
         userlands.append(foreign)
     except root.CannotBuild as problem:
         missing.append(f"image {FOREIGN}: {problem}")
@@ -87,7 +84,7 @@ def _root(cache: Path, name: str, base: str = "") -> Path:
     return path
 
 
-def _thin(cache: Path, userland: Path, image: str, config: archive.Config) -> Path:
+def _thin(cache: Path, userland: Path, images: Mapping[str, archive.Config]) -> Path:
     """The image of a root whose /usr is mounted: some hundred times smaller, and so is the time to import it."""
     path = cache / f"{userland.name}-{PACKED}.tar"
     if not path.exists():
@@ -97,8 +94,15 @@ def _thin(cache: Path, userland: Path, image: str, config: archive.Config) -> Pa
         for name in ("dev", "proc", "sys", "root", "var", "var/log", "var/tmp", "var/lib", ".userland"):
             layer.folder(name)
         layer.link("usr", _place(userland).lstrip("/"))
-        archive.write(path, layer.content(), {image: config})
+        for name in ("opt/stand-in", "opt/stand-in/bin"):
+            layer.folder(name)
+        layer.file("opt/stand-in/bin/nslookup", NSLOOKUP, 0o755)
+        archive.write(path, layer.content(), images)
     return path
+
+
+def _configured(paths: Mapping[str, str]) -> Mapping[str, archive.Config]:
+    return {image: {"Env": [f"PATH={path}"], "Cmd": ["/bin/sh"]} for image, path in paths.items()}
 
 
 def _place(userland: Path) -> str:
@@ -114,11 +118,8 @@ def _bare(cache: Path) -> Path:
             layer.folder(name)
         layer.file("bin/busybox", busybox, 0o755)
         for applet in applets:
-            if applet != "nslookup":
-                layer.link(f"bin/{applet}", "busybox")
-        layer.file("bin/nslookup", NSLOOKUP, 0o755)
-        plain = {"Env": ["PATH=/bin"], "Cmd": ["/bin/sh"]}
-        archive.write(path, layer.content(), dict.fromkeys((BARE, *STAND_INS), plain))
+            layer.link(f"bin/{applet}", "busybox")
+        archive.write(path, layer.content(), _configured({BARE: "/bin"}))
     return path
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.images import archive, containerfile, root
+from tests.cluster.images.containerfile import Step
 from tests.cluster.images.kinds import BARE, BASE, FOREIGN
 from tests.cluster.namespace import Namespace
 
@@ -26,7 +27,7 @@ def test_an_instruction_that_would_be_passed_over_is_an_error(tmp_path: Path) ->
 
 
 def test_a_root_has_another_name_when_a_file_that_it_copies_changes(tmp_path: Path) -> None:
-    steps = [root.Step("COPY", "config /etc/config")]
+    steps = [Step("COPY", "config /etc/config")]
     (tmp_path / "config").write_text("one")
     before = root.digest(steps, tmp_path)
     assert root.digest(steps, tmp_path) == before
@@ -53,7 +54,7 @@ def test_an_archive_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
     [
         (BASE, ["python", "torchrun", "deepspeed", "mpirun", "/usr/sbin/sshd"], []),
         (FOREIGN, ["python3"], ["mpirun", "/usr/sbin/sshd", "torchrun", "gcc"]),
-        (BARE, ["sh", "nslookup"], ["python3", "python"]),
+        (BARE, ["sh"], ["python3", "python"]),
     ],
 )
 def test_an_image_has_what_it_is_for_and_not_more(
