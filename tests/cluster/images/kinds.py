@@ -13,14 +13,13 @@ import instead of 250, which three nodes feel at every boot.
 from __future__ import annotations
 
 import hashlib
-import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from tests.cluster.images import archive, containerfile, root
+from tests.cluster.images import archive, containerfile, ray, root
 
 HERE = Path(__file__).parent
 BASE = "docker.io/allranks/base:test"
@@ -40,23 +39,16 @@ PATH = "/opt/torch/bin:/opt/ray/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/us
 PACKED = hashlib.sha256(Path(__file__).read_bytes() + (HERE / "archive.py").read_bytes()).hexdigest()[:6]
 
 
-class Mount(NamedTuple):
-    """A folder of this machine that every container sees, read-only."""
-
-    source: Path
-    at: str
-
-
 class Images(NamedTuple):
-    """What a node imports and mounts, and in one line each what could not be had."""
+    """What a node imports, what every container has mounted read-only and where, and what could not be had."""
 
     tars: list[Path]
-    mounts: list[Mount]
+    mounts: dict[str, Path]
     missing: list[str]
 
 
-def prepare(cache: Path, torch: Path, ray: Path | None = None) -> Images:
-    """Make what is not in ``cache`` yet; ``torch`` and ``ray`` are virtual environments.
+def prepare(cache: Path, torch: Path) -> Images:
+    """Make what is not in ``cache`` yet; ``torch`` is a virtual environment, Ray's is made if it can be had.
 
     Raises:
         CannotBuild: the base image cannot be made, and without it no test can run.
@@ -64,15 +56,19 @@ def prepare(cache: Path, torch: Path, ray: Path | None = None) -> Images:
     cache.mkdir(parents=True, exist_ok=True)
     base = _root(cache, "base", f"{root.release()['ID']}:{root.release()['VERSION_CODENAME']}-slim")
     tars = [_bare(cache), _thin(cache, base, _configured({BASE: PATH, ALPINE: f"/opt/stand-in/bin:{PATH}"}))]
-    userlands, missing = [base], []
+    mounts = {_place(base): base / "usr", **_environment("/opt/torch", torch)}
+    missing = []
     try:
         foreign = _root(cache, "foreign")
         tars.append(_thin(cache, foreign, _configured({FOREIGN: "/usr/bin:/bin"})))
-        userlands.append(foreign)
+        mounts[_place(foreign)] = foreign / "usr"
     except root.CannotBuild as problem:
         missing.append(f"image {FOREIGN}: {problem}")
-    mounts = [Mount(userland / "usr", _place(userland)) for userland in userlands]
-    return Images(tars, [*mounts, *_environments(torch, ray)], missing)
+    try:
+        mounts |= _environment("/opt/ray", ray.environment(cache))
+    except root.CannotBuild as problem:
+        missing.append(str(problem))
+    return Images(tars, mounts, missing)
 
 
 def _root(cache: Path, name: str, base: str = "") -> Path:
@@ -135,22 +131,9 @@ def _busybox() -> tuple[bytes, Sequence[str]]:
         return busybox.read_bytes(), [name for name in listed.stdout.split() if name != "busybox"]
 
 
-def _environments(torch: Path, ray: Path | None) -> list[Mount]:
-    """Each environment at a fixed place and at its own (scripts name it), and the interpreters that they stand on."""
-    mounts: list[Mount] = []
-    for place, environment in (("/opt/torch", torch), ("/opt/ray", ray)):
-        if environment is None:
-            continue
-        prefix = (environment / "bin/python").resolve().parents[1]
-        # The system's own interpreter is in the image already: the release is the same.
-        own = [Mount(prefix, str(prefix))] if prefix != Path("/usr") else []
-        mounts += [mount for mount in own if mount not in mounts]
-        mounts += [Mount(environment, place), Mount(environment, str(environment))]
-    return mounts
-
-
-def describe(images: Images) -> str:
-    """What was made, for people: files with sizes, and mounts."""
-    lines = [f"{tar.stat().st_size / 1e6:8.1f} MB  {tar}" for tar in images.tars]
-    lines += [f"{'mount':>11}  {shlex.quote(str(mount.source))} at {mount.at}" for mount in images.mounts]
-    return "\n".join([*lines, *(f"MISSING: {line}" for line in images.missing)])
+def _environment(place: str, environment: Path) -> dict[str, Path]:
+    """At a fixed place and at its own, which its scripts name, with the interpreter that it stands on."""
+    prefix = (environment / "bin/python").resolve().parents[1]
+    # The system's own interpreter is in the image already: the release is the same.
+    interpreter = {} if prefix == Path("/usr") else {str(prefix): prefix}
+    return {**interpreter, place: environment, str(environment): environment}

@@ -1,0 +1,18 @@
+"""A Ray Serve application of two replicas."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+import look
+from ray import serve
+
+
+class Host:
+    def __call__(self, request: Any) -> dict[str, object]:
+        return {"host": socket.gethostname(), "pid": os.getpid(), "look": look.around("replica")}
+
+
+app = serve.deployment(num_replicas=2, ray_actor_options={"num_cpus": 0.1})(Host).bind()
