@@ -22,23 +22,29 @@ UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 HASH = re.compile(r"\b[0-9a-f]{40,64}\b")
 TIME = re.compile(r"\b\d{4}-\d\d-\d\dT[\d:.]+Z")
 ADDRESS = re.compile(r"\b10(\.\d{1,3}){3}\b")
-# What Open MPI and sshd give to their processes holds numbers of processes, jobs and ports, and a key.
+# Kinds whose objects get names with a random end from their controllers.
+GENERATED = ("rayclusters.ray.io", "workloads.kueue.x-k8s.io")
+# What Open MPI and sshd give to their processes holds numbers of processes, jobs and ports; two values are all random.
 NUMBER = re.compile(r"\d{2,}|(?<=_)\d+$")
 NUMBERED = re.compile(r"(OMPI_MCA|PMIX|SSH)_|OMPI_FILE_LOCATION")
-KEY = "OMPI_MCA_orte_precondition_transports"
+RANDOM = ("OMPI_MCA_orte_precondition_transports", "TORCHELASTIC_ERROR_FILE")
 SERVICE = re.compile(r"KUBERNETES_|\w+_(SERVICE_(HOST|PORT)|PORT_\d)|_$|SHLVL|PWD|OLDPWD")
 
 
-def record(namespace: Namespace) -> Object:
-    """The pods, what they run under, what was made beside them, and what their processes said with look.py."""
+def record(namespace: Namespace, inside: Mapping[str, Object] | None = None) -> Object:
+    """The pods, what was made beside them, and what their processes said with look.py: in their logs, or ``inside``."""
     pods = namespace.list("pods")
-    names = _Names(namespace.name, pods)
-    beside = {kind: {one["metadata"]["name"]: view(one) for one in namespace.list(kind) if not _default(one)}
-              for kind, view in BESIDE.items()}  # fmt: skip
+    names = _Names(namespace)
+    beside = {
+        kind: {one["metadata"]["name"]: view(one) for one in namespace.list(kind) if not _default(one)}
+        for kind, view in BESIDE.items()
+        if namespace.serves(kind)
+    }
     seen = {
         "pods": {pod["metadata"]["name"]: _pod(pod) for pod in pods},
         **beside,
-        "inside": dict(sorted(_inside(namespace.logs()))),
+        "inside": dict(sorted(_inside(namespace.logs())))
+        | {name: _around(one) for name, one in (inside or {}).items()},
     }
     masked: Object = names.mask({key: value for key, value in seen.items() if value})
     return masked
@@ -94,12 +100,13 @@ def differences(old: Any, new: Any, at: str = "") -> Iterator[str]:
 class _Names:
     """Masks what is another in every run: generated names, the namespace, addresses, times, hashes."""
 
-    def __init__(self, namespace: str, pods: list[Object]) -> None:
-        self._known = {namespace: "<namespace>"}
-        for pod in pods:
-            meta = pod["metadata"]
-            if prefix := meta.get("generateName"):
-                self._known[meta["name"]] = f"{prefix}<random>"
+    def __init__(self, namespace: Namespace) -> None:
+        self._known = {namespace.name: "<namespace>"}
+        for kind in (*GENERATED, "pods"):
+            for found in namespace.list(kind) if namespace.serves(kind) else ():
+                meta = found["metadata"]
+                if meta.get("generateName") or kind in GENERATED:
+                    self._known[meta["name"]] = f"{meta['name'].rpartition('-')[0]}-<random>"
 
     def mask(self, value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -223,13 +230,15 @@ def _inside(logs: Mapping[str, str]) -> Iterator[tuple[str, Object]]:
             _, found, text = line.partition(LOOK)
             if found:
                 said = json.loads(text)
-                said["env"] = {
-                    name: _own(name, value) for name, value in said["env"].items() if not SERVICE.match(name)
-                }
-                yield said.pop("name"), said
+                yield said["name"], _around(said)
+
+
+def _around(said: Object) -> Object:
+    env = {name: _own(name, value) for name, value in said["env"].items() if not SERVICE.match(name)}
+    return _some(**{**said, "env": env, "name": None})
 
 
 def _own(name: str, value: str) -> str:
-    if name == KEY:
-        return "<key>"
-    return NUMBER.sub("<number>", value) if NUMBERED.match(name) else value
+    if name in RANDOM:
+        return "<random>"
+    return NUMBER.sub("<number>", ADDRESS.sub("<address>", value)) if NUMBERED.match(name) else value

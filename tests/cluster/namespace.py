@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import string
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 from string import Template
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.errors import ClusterError
@@ -32,7 +34,7 @@ class Namespace:
 
     def __init__(self, cluster: Cluster, test: str) -> None:
         self._cluster = cluster
-        self.name = f"t-{uuid4().hex[:6]}"
+        self.name = "t-" + "".join(random.choices(string.ascii_lowercase, k=6))
         self.test = test
         cluster.kubectl("create", "namespace", self.name)
         cluster.kubectl("label", "namespace", self.name, f"{SESSION}={os.getpid()}")
@@ -101,7 +103,7 @@ class Namespace:
     def keep(self, folder: Path) -> Path:
         """Write what explains a failure into ``folder``: objects, events and logs, but no Secret."""
         folder.mkdir(parents=True, exist_ok=True)
-        kinds = ",".join(kind for kind in KEPT if kind.partition(".")[0] in self._installed())
+        kinds = ",".join(kind for kind in KEPT if self.serves(kind))
         for file, args in {
             "pods.txt": ["get", "pods", "-o", "wide"],
             "events.txt": ["get", "events", "--sort-by=.lastTimestamp"],
@@ -121,9 +123,13 @@ class Namespace:
         self._try("delete", "pods", "--all", "--grace-period=1", "--wait=false")
         delete_outside(self._cluster, self.name)
 
-    def _installed(self) -> set[str]:
-        listed = self._cluster.kubectl("api-resources", "--namespaced=true", "--no-headers")
-        return {line.split()[0] for line in listed.splitlines()}
+    def serves(self, kind: str) -> bool:
+        """Whether the API server knows the kind, such as ``jobs.batch``."""
+        return kind in self._served
+
+    @cached_property
+    def _served(self) -> set[str]:
+        return set(self._cluster.kubectl("api-resources", "--namespaced=true", "-o", "name").split())
 
     def _try(self, *args: str) -> str:
         try:

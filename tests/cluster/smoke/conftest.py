@@ -9,11 +9,11 @@ import pytest
 
 from tests.cluster import contract
 from tests.cluster.cluster import Cluster
-from tests.cluster.namespace import Namespace
+from tests.cluster.namespace import Namespace, Object
 
 HERE = Path(__file__).parent
 Smoke = Callable[..., Namespace]
-Agrees = Callable[[str, str], None]
+Agrees = Callable[..., None]
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def smoke(namespace: Namespace, tmp_path: Path) -> Smoke:
 def agrees(cluster: Cluster, namespace: Namespace, pytestconfig: pytest.Config) -> Agrees:
     """Hold what an operator has made against its contract, or record it."""
 
-    def check(operator: str, entry: str) -> None:
+    def check(operator: str, entry: str, **inside: Object) -> None:
         write = bool(pytestconfig.getoption("--record"))
-        contract.compare(operator, cluster.versions[operator], entry, contract.record(namespace), write)
+        contract.compare(operator, cluster.versions[operator], entry, contract.record(namespace, inside), write)
 
     return check

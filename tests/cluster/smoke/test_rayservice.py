@@ -18,8 +18,9 @@ ASK = "import urllib.request as u; print(u.urlopen('http://rs-serve-svc:8000/', 
 def test_a_serve_application_answers_through_its_service(smoke: Smoke, agrees: Agrees) -> None:
     service = smoke("rayservice.yaml", ray=ray.VERSION)
     service.await_condition("rayservice", "rs", "Ready", seconds=400)
-    assert service.wait("an answer", lambda: answer(service), 120)["host"].startswith("rs-")
-    agrees("kuberay", "rayservice")
+    said = service.wait("an answer", lambda: answer(service), 120)
+    assert said["host"].startswith("rs-")
+    agrees("kuberay", "rayservice", replica=said["look"])
 
 
 def answer(service: Namespace) -> Object:
