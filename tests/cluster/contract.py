@@ -26,7 +26,9 @@ ADDRESS = re.compile(r"\b10(\.\d{1,3}){3}\b")
 GENERATED = ("rayclusters.ray.io", "workloads.kueue.x-k8s.io")
 # What Open MPI and sshd give to their processes holds numbers of processes, jobs and ports; two values are all random.
 NUMBER = re.compile(r"\d{2,}|(?<=_)\d+$")
-NUMBERED = re.compile(r"(OMPI_MCA|PMIX|SSH)_|OMPI_FILE_LOCATION")
+NUMBERED = re.compile(
+    r"SSH_|PMIX_|OMPI_FILE_LOCATION|OMPI_MCA_(ess_base_jobid|orte_(\w+_uri|jobfam_session_dir|top_session_dir))"
+)
 RANDOM = ("OMPI_MCA_orte_precondition_transports", "TORCHELASTIC_ERROR_FILE")
 SERVICE = re.compile(r"KUBERNETES_|\w+_(SERVICE_(HOST|PORT)|PORT_\d)|_$|SHLVL|PWD|OLDPWD")
 
