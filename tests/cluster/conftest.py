@@ -13,6 +13,8 @@ import pytest
 from tests.cluster.cluster import Cluster
 from tests.cluster.components import TRAINERS, needed
 from tests.cluster.errors import NotRunning
+from tests.cluster.images.kinds import FOREIGN
+from tests.cluster.layout import HOME
 from tests.cluster.machine import why_not
 from tests.cluster.namespace import Namespace, await_gone, delete_abandoned
 
@@ -37,6 +39,14 @@ def cluster() -> Iterator[Cluster]:
         _run("up", seconds=600)
         yield Cluster.running()
         _run("down", seconds=120)
+
+
+@pytest.fixture
+def foreign(cluster: Cluster) -> str:
+    """The name of the image that knows nothing of gangs; without it the test is skipped."""
+    if not list((HOME / "images").glob("foreign-*.tar")):
+        pytest.skip(f"{NO_CLUSTER}no image {FOREIGN}: `make cluster` tells why it cannot be made here")
+    return FOREIGN
 
 
 def _not_built() -> str:
