@@ -24,12 +24,12 @@ TIME = re.compile(r"\b\d{4}-\d\d-\d\dT[\d:.]+Z")
 ADDRESS = re.compile(r"\b10(\.\d{1,3}){3}\b")
 # Kinds whose objects get names with a random end from their controllers.
 GENERATED = ("rayclusters.ray.io", "workloads.kueue.x-k8s.io")
-# What Open MPI and sshd give to their processes holds numbers of processes, jobs and ports; two values are all random.
+# What Open MPI and sshd give to their processes holds numbers of processes, jobs and ports; some values are all random.
 NUMBER = re.compile(r"\d{2,}|(?<=_)\d+$")
 NUMBERED = re.compile(
     r"SSH_|PMIX_|OMPI_FILE_LOCATION|OMPI_MCA_(ess_base_jobid|orte_(\w+_uri|jobfam_session_dir|top_session_dir))"
 )
-RANDOM = ("OMPI_MCA_orte_precondition_transports", "TORCHELASTIC_ERROR_FILE")
+RANDOM = ("OMPI_MCA_orte_precondition_transports", "TORCHELASTIC_ERROR_FILE", "RAY_RAYLET_PID")
 SERVICE = re.compile(r"KUBERNETES_|\w+_(SERVICE_(HOST|PORT)|PORT_\d)|_$|SHLVL|PWD|OLDPWD")
 
 

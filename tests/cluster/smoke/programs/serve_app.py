@@ -1,4 +1,4 @@
-"""A Ray Serve application of two replicas."""
+"""A Ray Serve application of two replicas, one a node."""
 
 from __future__ import annotations
 
@@ -15,4 +15,5 @@ class Host:
         return {"host": socket.gethostname(), "pid": os.getpid(), "look": look.around("replica")}
 
 
-app = serve.deployment(num_replicas=2, ray_actor_options={"num_cpus": 0.1})(Host).bind()
+ACTOR = {"num_cpus": 0.1}
+app = serve.deployment(num_replicas=2, max_replicas_per_node=1, ray_actor_options=ACTOR)(Host).bind()
