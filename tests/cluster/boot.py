@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,8 @@ from tests.cluster import operators, pki, plane, world
 from tests.cluster.api import Api
 from tests.cluster.components import Component
 from tests.cluster.components import operators as all_operators
-from tests.cluster.layout import LOG, MOUNTS, NODES, READY, RUN
+from tests.cluster.images import kinds as images
+from tests.cluster.layout import HOME, LOG, MOUNTS, NODES, READY, RUN
 from tests.cluster.node import Node
 from tests.cluster.node_config import write_base_specs
 from tests.cluster.pause import archive
@@ -23,6 +25,9 @@ Say = Callable[[str], None]
 
 def up(count: int, trainer: str, say: Say) -> None:
     """Boot ``count`` nodes with all operators; what a boot before this one has left must be gone."""
+    made = images.prepare(HOME / "images", Path(sys.prefix))
+    for line in made.missing:
+        say(f"NOT AVAILABLE: {line}")
     began = time.monotonic()
     names = [f"n{number}" for number in range(1, count + 1)]
     for folder in (RUN, LOG, NODES):
@@ -33,10 +38,10 @@ def up(count: int, trainer: str, say: Say) -> None:
     world.start(names)
     plane.start_etcd()
     plane.start_apiserver()
-    write_base_specs({str(path): path for path in MOUNTS})
-    images = [archive()]
+    write_base_specs({**{str(path): path for path in MOUNTS}, **made.mounts})
+    archives = [archive(), *made.tars]
     with ThreadPoolExecutor(count + 1) as pool:
-        booted = [pool.submit(_boot, Node(name), names, images) for name in names]
+        booted = [pool.submit(_boot, Node(name), names, archives) for name in names]
         api = Api()
         wait("the API server", lambda: api.call("/readyz") == "ok", 120)
         say(f"{time.monotonic() - began:5.1f} s  the API server is up")

@@ -42,7 +42,6 @@ CGROUP = "allranks-cluster"
 
 # What containers of the default runtime see of the machine, read-only (the runtime `plain` sees nothing).
 MOUNTS = [
-    Path("/usr"),
     Path(sys.base_prefix),
     Path(sys.prefix),
     CHECKOUT,

@@ -35,6 +35,7 @@ PACKAGES = {
     "unshare": "util-linux",
     "mount": "mount",
     "openssl": "openssl",
+    "debootstrap": "debootstrap",
     "hostname": "hostname",
 }
 _GIGABYTE = 1 << 30
