@@ -46,7 +46,7 @@ class Agent:
         self._incarnation = new_incarnation()
         self._wire: Optional[wire.Wire] = None
         self.ranks = Ranks(gang, place.node, zygote, self._tell)
-        self.attempt, self.used = _recall(gang, place.node)
+        self.attempt, self.used = recall(gang, place.node)
         self._stopping: Optional[asyncio.Task[None]] = None
         self._looking: Optional[asyncio.Task[None]] = None
 
@@ -226,7 +226,7 @@ def _memory_path(gang: Gang, node: int) -> str:
     return os.path.join(gang.state, f"node-{node}.json")
 
 
-def _recall(gang: Gang, node: int) -> List[int]:
+def recall(gang: Gang, node: int) -> List[int]:
     """Attempt and restarts used, as an earlier life of this agent knew them."""
     try:
         with open(_memory_path(gang, node), encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What a client asks of a gang: run a command, stop it. Signed like everything on the coordinator's port.
+"""What a client asks of a gang: run a command, stop it, end it all. Signed like everything on the coordinator's port.
 
 A client that holds the run's secret dials the coordinator itself; one that does not (the run is in a cluster) has
 ``ask PLAN REQUEST`` run on node 0.
@@ -24,7 +24,7 @@ UNANSWERED = 69
 
 def answer(course: Course, request: Mapping[str, Any]) -> Dict[str, Any]:
     """The coordinator's side: do it, or say ``refused`` with the reason."""
-    handle = {"exec": _exec, "stop": _stop}.get(str(request.get("what")))
+    handle = {"exec": _exec, "stop": _stop, "cancel": _cancel}.get(str(request.get("what")))
     try:
         if handle is None:
             raise ValueError("no such request")
@@ -56,6 +56,13 @@ def _stop(course: Course, request: Mapping[str, Any]) -> Dict[str, Any]:
         return {"refused": "that command is over"}
     course.stop(str(request["reason"])[:300], int(request["code"]))
     return {"command": running.number}
+
+
+def _cancel(course: Course, request: Mapping[str, Any]) -> Dict[str, Any]:
+    if course.verdict is not None and course.verdict.whole:
+        return {"refused": "the run is about to end"}
+    course.cancel(str(request["reason"])[:300], int(request["code"]))
+    return {"cancelled": course.gang.run}
 
 
 def ask(gang: Gang, secret: bytes, **request: Any) -> Dict[str, Any]:

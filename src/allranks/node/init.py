@@ -30,12 +30,14 @@ from allranks.node.fork import interpreter
 from allranks.node.gang import Gang, load
 from allranks.node.listen import read_record, reserve, write_record
 from allranks.node.place import ROOT, NoPlace, find_place
+from allranks.node.relay import Relay
 from allranks.node.status import Status
 
 BACKLOG = 1024
 RESPAWN_PAUSE = 0.5
 CANCEL_MARGIN = 10.0
 LAST_WORDS = 2.0
+RELAY_WAIT = 5.0
 STOPPED_POLL = 0.5
 EXIT_GIVEN_UP = 42
 EXIT_BROKE = 70
@@ -60,6 +62,7 @@ class Init:
         self._cancelled = False
         self._code = 0
         self._zygote_name = f"allranks-{secrets.token_hex(8)}"
+        self._relays = [] if gang.engine == "local" else [Relay(gang, node) for node in nodes]
 
     # ---- set-up
 
@@ -70,6 +73,8 @@ class Init:
         self._port = self._listen() if 0 in self._nodes else None
         self._forks = self._listen_for_agents()
         self._ours, self._zygotes_lifeline = _pipe()
+        for relay in self._relays:
+            relay.start()
         self._start_zygote()
         for node in self._nodes:
             self._start_agent(node)
@@ -238,6 +243,8 @@ class Init:
         processes.kill_descendants(os.getpid())
         if 0 in self._nodes:
             self._complete_record()
+        for relay in self._relays:
+            relay.finish(RELAY_WAIT)
 
     def _complete_record(self) -> None:
         status = read_record(self.gang.state) or Status(self.gang.run, self.gang.engine)
