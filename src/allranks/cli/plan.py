@@ -15,7 +15,7 @@ from allranks.cli.spec_options import SpecCommand, plan_of, spec_options
 def command(engine: str, output: str | None, **options: object) -> None:
     """Show what `run` would start, as YAML, and what the engine does not honour.
 
-    Nothing is started or written. Notes go to stderr.
+    Nothing is started or written. Notes go to stderr. What nobody reads is cut short, unless -o says otherwise.
     """
     plan = plan_of(engines.get(engine), options)
     for note in plan.notes:
@@ -23,4 +23,7 @@ def command(engine: str, output: str | None, **options: object) -> None:
     if output == "json":
         out.write({"name": plan.name, "engine": plan.engine, "documents": plan.documents, "notes": plan.notes}, "json")
     else:
-        click.echo(out.as_yaml(*plan.documents), nl=False)
+        from allranks.spec import write
+
+        documents = plan.documents if output else [write.shortened(document) for document in plan.documents]
+        click.echo(write.documents(documents), nl=False)

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from allranks.engines.engine import Engine, Pretend
 
-ENGINES: dict[str, str] = {"local": "allranks.engines.local.control"}
+ENGINES: dict[str, str] = {
+    "local": "allranks.engines.local.control",
+    "jobset": "allranks.engines.jobset.control",
+}
 """Name to the module that holds ``ENGINE``."""
 
 LATER: dict[str, str] = {
     "mpijob": "MPIJob of the Kubeflow MPI operator",
     "trainjob": "TrainJob of Kubeflow Trainer",
     "pytorchjob": "PyTorchJob of the Kubeflow training operator",
-    "jobset": "JobSet on any Kubernetes",
     "runai": "Run:ai",
     "ray": "a Ray cluster",
 }
