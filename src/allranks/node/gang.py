@@ -23,6 +23,7 @@ class Gang:
     ``rdma`` is what the spec asks of the network (auto, required, off), and empty where nothing is decided about it; a
     node reads its network's files below its own one of ``fabric_roots``, or below / where there are none. ``network``
     is what an agent has decided to set on its own node, and is in no plan.
+    ``hosts`` are the names by which nodes of other machines find each other, where mpirun must know them all.
     A gang that ``stays`` is idle until it is given a command, and again after it; ``argv`` is then only what its
     zygotes are made ready for. ``first_attempt`` is that of the command that ``argv`` is.
     """
@@ -40,6 +41,7 @@ class Gang:
     cache: str = ""
     port: int = 0
     addresses: Tuple[str, ...] = ()
+    hosts: Tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     stays: bool = False
     restarts: int = 0
@@ -107,7 +109,7 @@ class Gang:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Gang:
         fields: Dict[str, Any] = dict(data)
-        for name in ("argv", "addresses", "fabric_roots"):
+        for name in ("argv", "addresses", "hosts", "fabric_roots"):
             fields[name] = tuple(fields.get(name, ()))
         fields["pods"] = tuple(Pod.from_json(pod) for pod in fields.get("pods", ()))
         return cls(**fields)
