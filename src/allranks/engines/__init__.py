@@ -18,11 +18,11 @@ ENGINES: dict[str, str] = {
     "trainjob": "allranks.engines.trainjob.control",
     "pytorchjob": "allranks.engines.pytorchjob.control",
     "jobset": "allranks.engines.jobset.control",
+    "runai": "allranks.engines.runai.control",
 }
 """Name to the module that holds ``ENGINE``."""
 
 LATER: dict[str, str] = {
-    "runai": "Run:ai",
     "ray": "a Ray cluster",
 }
 """Engines that are not in this version, and what each will be."""

@@ -18,6 +18,7 @@ class Gang:
     beyond it: lists of modules to import before ranks are forked, and their compiled code. ``addresses`` are the
     nodes' own addresses where the engine knows them beforehand. An agent sends a heartbeat every ``heartbeat``
     seconds; one that is silent for ``lease`` is lost. A log file holds at most ``log_limit`` bytes.
+    ``secret`` is where an engine has mounted the run's secret, if not beside the plan.
     ``identity`` is the engine by whose variables an agent finds its place, where that is not ``engine`` itself: then
     ``pods`` say what each node of this machine pretends to be.
     ``rdma`` is what the spec asks of the network (auto, required, off), and empty where nothing is decided about it; a
@@ -59,6 +60,7 @@ class Gang:
     fabric_roots: Tuple[str, ...] = ()
     network: Mapping[str, str] = field(default_factory=dict)
     termination: str = ""
+    secret: str = ""
 
     @property
     def learned(self) -> str:

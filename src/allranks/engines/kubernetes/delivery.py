@@ -60,9 +60,12 @@ def metadata(job: Job, engine: str, namespace: str, name: str = "", **more: Any)
     return {**found, **{key: value for key, value in more.items() if value}}
 
 
-def documents(job: Job, engine: str, namespace: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    """The ConfigMap and the Secret of a run. ``names`` are what its nodes find each other by, node 0's first."""
-    plan = json.dumps(gang(job, engine, names), indent=1)
+def documents(job: Job, engine: str, namespace: str, names: Sequence[str], **more: Any) -> list[dict[str, Any]]:
+    """The ConfigMap and the Secret of a run. ``names`` are what its nodes find each other by, node 0's first.
+
+    ``more`` are further fields of what the agents are told.
+    """
+    plan = json.dumps({**gang(job, engine, names), **more}, indent=1)
     meta = metadata(job, engine, namespace, name_of(job.name))
     agent = Explained({AGENT: encoded_bundle()}, **{AGENT: "the agent: one file, for any Python 3.8 or newer"})
     config = {
