@@ -12,7 +12,7 @@ from allranks.spec.job import Job
 from allranks.spec.scalar import UNPRINTABLE, scalar
 
 # Text that stands without quotes: as a value of its own, and within [a, list].
-BARE = re.compile(r"[A-Za-z0-9_/$][ -~\w]*|\.[\w/][ -~\w]*")
+BARE = re.compile(r"(--?[A-Za-z]|[A-Za-z0-9_/$])[ -~\w]*|\.[\w/][ -~\w]*")
 BARE_ITEM = re.compile(r"-{0,2}[A-Za-z0-9_/][\w./=+@%:-]*|\./[\w./=+@%:-]*", re.ASCII)
 LONGEST_FLOW = 100
 LONGEST_LINE = 110
