@@ -90,7 +90,7 @@ _engines = st.fixed_dictionaries(
     },
 )
 anything = st.fixed_dictionaries(
-    {"name": _names, "nodes": st.integers(1, 40), "run": st.lists(_texts, min_size=1).filter(lambda argv: argv[0] != "")},
+    {"name": _names, "nodes": st.integers(1, 40), "run": st.lists(_texts, min_size=1).filter(lambda argv: argv[0])},
     optional={
         "ranks_per_node": st.integers(1, 8),
         "launcher": st.sampled_from(["native", "torchrun", "deepspeed", "mpirun"]),

