@@ -125,3 +125,29 @@ def test_a_container_says_why_it_could_not_even_start(tmp_path: Path) -> None:
     assert elsewhere.returncode == 73
     left = json.loads((tmp_path / "termination-log").read_text())
     assert left["causes"][0]["message"] == "cannot start: workdir /nowhere is not in the image or on a volume"
+
+
+@pytest.mark.gang
+def test_a_container_that_must_end_does_so_as_soon_as_its_ranks_have(tmp_path: Path) -> None:
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    gang = make_gang(
+        engine="pytorchjob", nodes=1, ranks_per_node=1, argv=("sh", "-c", "echo on; exec sleep 600"), port=port,
+        state=str(tmp_path / "state"), cache=str(tmp_path / "cache"), workdir="", grace=300.0, restarts=3,
+    )  # fmt: skip
+    (mounted / "secret").write_text("ab" * 32)
+    (mounted / "plan.json").write_text(json.dumps(vars(gang)))
+    with subprocess.Popen(
+        [sys.executable, SUPERVISOR, "init", mounted / "plan.json"], env={**os.environ, **PLACE}, cwd=tmp_path,
+        stdout=subprocess.PIPE, text=True,
+    ) as init:  # fmt: skip
+        assert init.stdout is not None
+        try:
+            assert init.stdout.readline() == "0 rank 0 | on\n"
+            init.terminate()
+            assert init.wait(30) == 143
+        finally:
+            init.kill()

@@ -52,6 +52,7 @@ class Agent:
         self.attempt, self.used = recall(gang, place.node)
         self._stopping: Optional[asyncio.Task[None]] = None
         self._looking: Optional[asyncio.Task[None]] = None
+        self._leaving = False
 
     def _tell(self, **message: Any) -> None:
         if self._wire is not None:
@@ -63,6 +64,8 @@ class Agent:
         give_up = time.monotonic() + self.gang.start_timeout
         why = "not tried"
         while time.monotonic() < give_up:
+            if self._leaving:
+                await asyncio.Event().wait()  # not again into a gang that this node leaves; whoever said so ends us
             try:
                 self._wire = await self._dial()
             except (OSError, wire.WireError) as error:
@@ -73,6 +76,8 @@ class Agent:
                 continue
             code = await self._converse(self._wire)
             self._wire = None
+            if self._leaving:
+                continue
             if code == EXIT_DONE:
                 await self.ranks.launcher_ends()
             await self._end_ranks()
@@ -214,7 +219,8 @@ class Agent:
         await self.ranks.stop(0.0)
 
     async def leave(self, why: str) -> None:
-        """Say bye and end this node's ranks."""
+        """Say bye and end this node's ranks, with all the grace they have; never dial again."""
+        self._leaving = True
         self._tell(type="bye", why=why)
         if self._wire is not None:
             await self._wire.flush()
