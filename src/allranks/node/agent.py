@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from typing import Any, List, Mapping, Optional
 
-from allranks.node import processes, termination, wire
+from allranks.node import container, processes, termination, wire
 from allranks.node.cancel import read_cancel
 from allranks.node.cause import Cause, utc
 from allranks.node.files import say, write_whole
@@ -227,13 +227,13 @@ def _memory_path(gang: Gang, node: int) -> str:
 
 
 def recall(gang: Gang, node: int) -> List[int]:
-    """Attempt and restarts used, as an earlier life of this agent knew them."""
+    """Attempt and restarts used, as an earlier life of this agent knew them, or the engine does."""
     try:
         with open(_memory_path(gang, node), encoding="utf-8") as file:
             known = json.load(file)
         return [int(known["attempt"]), int(known["used"])]
     except (OSError, ValueError, KeyError, TypeError):
-        return [-1, 0]
+        return container.count_of_engine(os.environ)
 
 
 def _remember(gang: Gang, node: int, attempt: int, used: int) -> None:

@@ -20,7 +20,7 @@ import time
 from dataclasses import replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from allranks.node import bundle, processes
+from allranks.node import bundle, container, processes
 from allranks.node.cancel import read_cancel, write_cancel
 from allranks.node.cause import utc
 from allranks.node.death import signal_name
@@ -77,7 +77,7 @@ class Init:
             relay.start()
         self._start_zygote()
         for node in self._nodes:
-            self._start_agent(node)
+            self._start_agent(node, container.how_pods_were_lost(os.environ))
         try:
             while self._agents:
                 self._wait(wake)
@@ -86,7 +86,10 @@ class Init:
                 self._enforce_end()
         finally:
             self._clean_up()
-        return 0 if self.gang.engine == "local" else self._code
+        if self.gang.engine == "local":
+            return 0
+        container.remember_end(self.gang, self._code)
+        return self._code
 
     def _catch_signals(self) -> int:
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -280,12 +283,18 @@ def take_lock(state: str) -> int:
 def main(argv: List[str]) -> int:
     """``init PLAN [--lifeline FD]``."""
     lifeline = int(argv[2]) if argv[1:2] == ["--lifeline"] else None
-    gang = load(argv[0])
+    gang, plan = load(argv[0]), argv[0]
     try:
+        if container.is_delivered(gang, plan):
+            gang, plan = container.settle_in(gang, plan)
+            code = container.how_it_ended(gang)
+            if code is not None:
+                log(f"this run has ended with {code} before this container was started again")
+                return code
         nodes = range(gang.nodes) if gang.engine == "local" else [find_place(gang.engine, gang.nodes, os.environ).node]
         take_lock(gang.state)
         reserve(gang.state, gang.world_size)
-        return Init(gang, argv[0], lifeline, nodes).run()
+        return Init(gang, plan, lifeline, nodes).run()
     except NoPlace as error:
         log(f"cannot tell which node this is: {error} (read as engine {gang.engine})")
         return EXIT_GIVEN_UP

@@ -25,7 +25,6 @@ CONNECT, READ = 5.0, 30.0
 """Seconds to reach the API server, and until it must have begun to answer."""
 CONNECTIONS = 64
 AGAIN = (429, 502, 503, 504)
-PAGE = 500
 
 Object = dict[str, Any]
 
@@ -52,15 +51,10 @@ class Client:
         return self._object("GET", "get", kind, namespace, name)
 
     def list(self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Object]:
-        """All objects that have these labels. Large lists come in pages, each as the API server wants it."""
-        found: list[Object] = []
-        query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE), "continue": ""}
-        while True:
-            page = self._object("GET", "list", kind, namespace, query=query)
-            found += page.get("items") or ()
-            query["continue"] = (page.get("metadata") or {}).get("continue") or ""
-            if not query["continue"]:
-                return found
+        """All objects that have these labels, in one call however many there are."""
+        query = {"labelSelector": labels, "fieldSelector": fields}
+        found: list[Object] = self._object("GET", "list", kind, namespace, query=query).get("items") or []
+        return found
 
     def create(self, document: Mapping[str, Any], namespace: str = "", *, dry_run: bool = False) -> Object:
         """Make an object. A field that the installed version does not know is an error, not dropped."""
@@ -144,9 +138,8 @@ class Client:
 
     def unreachable(self, error: BaseException) -> Unreachable:
         """What to say when the line to the API server broke."""
-        return Unreachable(
-            f"the API server of context {self.access.context} cannot be reached at {self.access.server}: {_cause(error)}"
-        )
+        where = f"context {self.access.context} cannot be reached at {self.access.server}"
+        return Unreachable(f"the API server of {where}: {_cause(error)}")
 
 
 def _cause(error: BaseException) -> str:
