@@ -15,9 +15,10 @@ import time
 from dataclasses import replace
 from typing import Any, List, Mapping, Optional
 
-from allranks.node import container, processes, termination, wire
+from allranks.node import processes, termination, wire
 from allranks.node.cancel import read_cancel
 from allranks.node.cause import Cause, utc
+from allranks.node.container import MADE_ANEW
 from allranks.node.files import say, write_whole
 from allranks.node.gang import Gang, load, read_secret
 from allranks.node.launch.spawn import Start
@@ -30,6 +31,8 @@ EXIT_DONE, EXIT_GIVEN_UP, EXIT_TERMINATED = 0, 42, 143
 REDIAL = 0.2
 SLOT_TAKEN_PAUSE = 1.0
 LISTEN_POLL = 0.003
+ATTEMPTS_OF_A_SET = 1000
+"""Attempt numbers go on rising over that, whatever the lost pods knew; the loss itself is one that counts."""
 LISTEN_WAIT = 1.0
 
 
@@ -215,7 +218,7 @@ class Agent:
         self._tell(type="bye", why=why)
         if self._wire is not None:
             await self._wire.flush()
-        await self.ranks.stop(min(self.gang.grace, 5.0))
+        await self.ranks.stop(self.gang.grace)
 
 
 def _host_name(gang: Gang, node: int) -> str:
@@ -227,13 +230,18 @@ def _memory_path(gang: Gang, node: int) -> str:
 
 
 def recall(gang: Gang, node: int) -> List[int]:
-    """Attempt and restarts used, as an earlier life of this agent knew them, or the engine does."""
+    """Attempt and restarts used, as an earlier life of this agent knew them.
+
+    A pod that the engine has made anew knows only how often that happened: all its attempts count from there on.
+    """
     try:
         with open(_memory_path(gang, node), encoding="utf-8") as file:
             known = json.load(file)
         return [int(known["attempt"]), int(known["used"])]
     except (OSError, ValueError, KeyError, TypeError):
-        return container.count_of_engine(os.environ)
+        made_anew = os.environ.get(MADE_ANEW, "")
+        times = int(made_anew) if made_anew.isascii() and made_anew.isdigit() else 0
+        return [times * ATTEMPTS_OF_A_SET - 1, times - 1] if times else [-1, 0]
 
 
 def _remember(gang: Gang, node: int, attempt: int, used: int) -> None:

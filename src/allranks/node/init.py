@@ -77,7 +77,7 @@ class Init:
             relay.start()
         self._start_zygote()
         for node in self._nodes:
-            self._start_agent(node, container.how_pods_were_lost(os.environ))
+            self._start_agent(node, container.made_anew(self.gang, node))
         try:
             while self._agents:
                 self._wait(wake)
@@ -86,10 +86,7 @@ class Init:
                 self._enforce_end()
         finally:
             self._clean_up()
-        if self.gang.engine == "local":
-            return 0
-        container.remember_end(self.gang, self._code)
-        return self._code
+        return 0 if self.gang.engine == "local" else self._code
 
     def _catch_signals(self) -> int:
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -282,24 +279,48 @@ def take_lock(state: str) -> int:
 
 def main(argv: List[str]) -> int:
     """``init PLAN [--lifeline FD]``."""
+    gang = load(argv[0])
+    if gang.engine != "local":
+        return _in_container(gang, argv[0])
     lifeline = int(argv[2]) if argv[1:2] == ["--lifeline"] else None
-    gang, plan = load(argv[0]), argv[0]
     try:
-        if container.is_delivered(gang, plan):
-            gang, plan = container.settle_in(gang, plan)
-            code = container.how_it_ended(gang)
-            if code is not None:
-                log(f"this run has ended with {code} before this container was started again")
-                return code
-        nodes = range(gang.nodes) if gang.engine == "local" else [find_place(gang.engine, gang.nodes, os.environ).node]
         take_lock(gang.state)
         reserve(gang.state, gang.world_size)
-        return Init(gang, plan, lifeline, nodes).run()
-    except NoPlace as error:
-        log(f"cannot tell which node this is: {error} (read as engine {gang.engine})")
-        return EXIT_GIVEN_UP
-    except BlockingIOError:
-        log(f"a run named {gang.run} is alive: its lock is held")
+        return Init(gang, argv[0], lifeline, range(gang.nodes)).run()
     except OSError as error:
-        log(f"cannot start: {error}")
+        log(_cannot_start(gang, error))
     return EXIT_CANTCREAT
+
+
+def _in_container(gang: Gang, mounted: str) -> int:
+    """The one node that this container is, unless it has given up before."""
+    node = None
+    try:
+        container.take_environment()
+        if container.gave_up(gang):
+            log("this container has given up the run before it was started again")
+            return EXIT_GIVEN_UP
+        node = find_place(gang.engine, gang.nodes, os.environ).node
+        gang = container.lay_out(gang, mounted)
+        take_lock(gang.state)
+        reserve(gang.state, gang.world_size)
+        code = Init(gang, container.plan_of(gang), None, [node]).run()
+        if code == EXIT_GIVEN_UP:
+            container.give_up(gang)
+        return code
+    except NoPlace as error:
+        code, why = EXIT_GIVEN_UP, f"cannot tell which node this is: {error} (read as engine {gang.engine})"
+    except OSError as error:
+        code, why = EXIT_CANTCREAT, _cannot_start(gang, error)
+    log(why)
+    try:
+        container.leave_reason(gang, node, why, code)
+    except OSError as error:
+        log(f"cannot leave that in {gang.termination}: {error}")
+    return code
+
+
+def _cannot_start(gang: Gang, error: OSError) -> str:
+    if isinstance(error, BlockingIOError):
+        return f"a run named {gang.run} is alive: its lock is held"
+    return f"cannot start: {error}"
