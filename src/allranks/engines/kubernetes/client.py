@@ -77,6 +77,13 @@ class Client:
             return False
         return True
 
+    def text(self, path: str, accept: str = "") -> bytes:
+        """What the API server says at a path that is no object's."""
+        response = self._send("GET", path, query={}, accept=accept)
+        if response.status >= 400:
+            raise self._refusal(response.status, response.data, "get", Kind("v1", path, path), "", "")
+        return response.data
+
     # ---- logs
 
     @contextmanager
@@ -113,7 +120,7 @@ class Client:
 
     def _send(
         self, method: str, path: str, *, query: Mapping[str, str], body: Mapping[str, Any] | None = None,
-        stream: bool = False,
+        stream: bool = False, accept: str = "",
     ) -> BaseHTTPResponse:  # fmt: skip
         import urllib3
 
@@ -127,7 +134,7 @@ class Client:
             return self._pool.request(
                 method,
                 self.access.server + path + (f"?{asked}" if asked else ""),
-                headers={"Content-Type": change, "Accept": "application/json, */*", **self.access.headers()},
+                headers={"Content-Type": change, "Accept": accept or "application/json, */*", **self.access.headers()},
                 body=None if body is None else json.dumps(body).encode(),
                 timeout=urllib3.Timeout(connect=CONNECT, read=None if stream else READ),
                 retries=again,

@@ -47,9 +47,14 @@ def read(context: str, namespace: str, name: str) -> Seen | None:
 
 def namespaces(context: str, name: str) -> Iterator[str]:
     """Where runs of that name were seen, the newest first."""
-    found = [path for path in _root(context).glob(f"*/{quote(name, safe='')}.json")]
+    found = list(_root(context).glob(f"*/{quote(name, safe='')}.json"))
     for path in sorted(found, key=os.path.getmtime, reverse=True):
         yield path.parent.name
+
+
+def all_namespaces(context: str) -> list[str]:
+    """Every namespace of a cluster that this client has seen a run in."""
+    return sorted(path.name for path in _root(context).glob("*") if path.is_dir())
 
 
 def _path(context: str, namespace: str, name: str) -> Path:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from allranks.node.status import Status
 
-Object = Mapping[str, Any]
+Object = dict[str, Any]
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 """Label and annotation by which Kubernetes numbers the pods of an Indexed Job (the label from 1.28 on)."""

@@ -1,4 +1,4 @@
-"""Why a pod is not running, in one line: the scheduler's, the kubelet's or the operator's own reason, never Pending alone.
+"""Why a pod is not running, in one line: the scheduler's, the kubelet's or the operator's own reason.
 
 Pure: told the API server's objects. ``Events`` is what else was said of the run's objects.
 """
@@ -123,7 +123,9 @@ def _initialising(pod: Pod) -> str:
             return f"init container {one['name']} is running"
         ended = state.get("terminated") or {}
         if ended.get("exitCode"):
-            return f"init container {one['name']} ended with {ended['exitCode']}: {ended.get('message', '')}".strip(": ")
+            return f"init container {one['name']} ended with {ended['exitCode']}: {ended.get('message', '')}".strip(
+                ": "
+            )
         waiting = state.get("waiting") or {}
         if waiting and waiting.get("reason") not in CREATING:
             return f"init container {one['name']}: {_told(pod, waiting, str(one.get('image', '')))}"
@@ -178,8 +180,7 @@ def _no_python(message: str, pod: Pod) -> str:
         return ""
     image = pod.spec["containers"][0].get("image", "")
     if "python" in found[1]:
-        return (f"image {image} has no {found[1]}, which allranks' agent needs (3.8 or newer): take one that has it, or "
-                "add it to PATH with container: {env: ...}")  # fmt: skip
+        return f"image {image} has no {found[1]}, which allranks' agent needs (3.8 or newer): take one that has it"
     return f"image {image} has no {found[1]}"
 
 
@@ -193,5 +194,3 @@ def short(text: str) -> str:
     """One line of a bounded length."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
-
-

@@ -59,7 +59,8 @@ def compose(sight: Sight, earlier: Status | None = None) -> Status:
     ended = conditions.ending(sight.main)
     record = sight.record or _left(sight)
     if record is not None and (record.is_over or not ended):
-        status = replace(record, causes=_causes(record, earlier), nodes=_nodes(sight, record))
+        known = record if record.nodes else earlier
+        status = replace(record, causes=_causes(record, earlier), nodes=_nodes(sight, known))
         status.reason = _reason_with_pods(status)
     elif ended:
         status = replace(earlier or _blank(sight), nodes=_nodes(sight, earlier))
@@ -68,6 +69,8 @@ def compose(sight: Sight, earlier: Status | None = None) -> Status:
             status.ended = ended.at
     else:
         status = _gathering(sight, earlier)
+    if status.is_over:
+        _nobody_runs(status)
     status.conditions = conditions.shown(sight.main)
     status.notes = [*status.notes, *(note for note in sight.notes if note not in status.notes)]
     return status
@@ -140,6 +143,11 @@ def _node(sight: Sight, node: int, known: NodeStatus | None, ranks: int) -> Node
         return replace(made, reason=made.reason or "its pod is not there") if sight.pods else made
     phase, reason = _of_pod(pod, made, sight.events)
     return replace(made, name=pod.name, address=pod.address or made.address, phase=phase, reason=reason)
+
+
+def _nobody_runs(status: Status) -> None:
+    for rank in (rank for node in status.nodes for rank in node.ranks):
+        rank.state, rank.rss, rank.rate = "ended", None, None
 
 
 def _ranks(node: int, ranks: int) -> list[RankStatus]:

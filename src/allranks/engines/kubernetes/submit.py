@@ -23,7 +23,7 @@ POLL = 0.2
 
 
 def submit(client: Client, plan: Plan) -> Object:
-    """Make the objects of a plan; return the engine's own. Raises EngineError, and then leaves nothing, or says what."""
+    """Make the objects of a plan; return the engine's own. Raises EngineError, having left nothing, or saying what."""
     main = render.main_document(plan)
     namespace = str(main["metadata"]["namespace"])
     free_the_name(client, main, namespace)
