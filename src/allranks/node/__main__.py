@@ -18,6 +18,8 @@ PARTS = {
     "shell": "allranks.node.shell",
     "shim": "allranks.node.launch.shim",
     "mpirun": "allranks.node.launch.mpirun",
+    "over-ssh": "allranks.node.launch.over_ssh",
+    "sshd": "allranks.node.launch.sshd",
 }
 
 

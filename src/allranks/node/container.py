@@ -42,7 +42,7 @@ def lay_out(gang: Gang, mounted: str) -> Gang:
             os.makedirs(folder, exist_ok=True)
     found = replace(gang, workdir=workdir)
     write_whole(plan_of(gang), json.dumps(asdict(found)))
-    with open(os.path.join(os.path.dirname(mounted), "secret"), "rb") as file:
+    with open(gang.secret or os.path.join(os.path.dirname(mounted), "secret"), "rb") as file:
         write_whole(os.path.join(gang.state, "secret"), file.read(), mode=0o600)
     return found
 

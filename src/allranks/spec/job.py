@@ -271,6 +271,10 @@ class MPIJobOptions(Part):
         Literal["agents", "mpirun"],
         about("Who starts the agents: the pods themselves, or mpirun over ssh.", "mpijob"),
     ] = "agents"
+    implementation: Annotated[
+        Literal["openmpi", "intel", "mpich"],
+        about("Which MPI the image has, for start: mpirun.", "mpijob"),
+    ] = "openmpi"
     manifest: Manifest = Field(default_factory=dict)
 
 

@@ -36,7 +36,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     admission = render.admitted(job, ENGINE, cluster)
     make = _job_set if cluster.jobset else _plain_job
     documents = [
-        *delivery.documents(job, ENGINE, namespace, _coordinator(job, cluster.jobset)),
+        *delivery.documents(job, ENGINE, namespace, _names(job, cluster.jobset)),
         *([admission.group] if admission.group else []),
         *make(job, admission, namespace),
     ]
@@ -44,36 +44,50 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     return render.plan(job, ENGINE, documents, why_not=why_not, notes=[*admission.notes, *_notes(cluster)])
 
 
-def _coordinator(job: Job, jobset: bool) -> str:
-    return f"{job.name}-{REPLICATED_JOB}-0-0.{job.name}" if jobset else f"{job.name}-0.{job.name}"
+def _names(job: Job, jobset: bool) -> list[str]:
+    stem = f"{job.name}-{REPLICATED_JOB}-0" if jobset else job.name
+    return [f"{stem}-{node}.{job.name}" for node in range(job.nodes)]
 
 
 def _job_set(job: Job, admission: Admission, namespace: str) -> Iterator[dict[str, Any]]:
-    restart = {"name": delivery.RESTART, "valueFrom": {"fieldRef": {"fieldPath": RESTART_ATTEMPT}}}
-    template = _job_spec(job, pod.template(job, ENGINE, admission, restart="Never", env=[restart]))
+    template = pod.template(job, ENGINE, admission, restart="Never", env=[restart_variable()])
     spec = without_nothing(
         {
             "suspend": admission.suspend or None,
-            "ttlSecondsAfterFinished": _ttl(job),
-            # What JobSet's own webhook would put in; without it the controller crashes on the first Job that ends.
-            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "successPolicy": {"operator": "All"},
-            "failurePolicy": Explained(
-                {
-                    "maxRestarts": job.failure.restarts,
-                    "rules": [
-                        {"name": "spent", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]},
-                    ],
-                },
-                maxRestarts="failure.restarts: whole sets made again, each for a pod that was lost",
-                rules="when the agents have given up, nobody tries again",
-            ),
-            "replicatedJobs": [{"name": REPLICATED_JOB, "replicas": 1, "template": {"spec": template}}],
+            "ttlSecondsAfterFinished": render.ttl(job),
+            **set_spec(job, template, {}, REPLICATED_JOB),
         },
         suspend="until Kueue admits it (schedule.queue)",
         ttlSecondsAfterFinished="failure.ttl",
     )
-    yield _object(job, admission, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec)
+    yield render.main_object(job, ENGINE, admission, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec)
+
+
+def restart_variable() -> dict[str, Any]:
+    """The container's variable that says how often JobSet has made the set anew."""
+    return {"name": delivery.RESTART, "valueFrom": {"fieldRef": {"fieldPath": RESTART_ATTEMPT}}}
+
+
+def set_spec(job: Job, template: dict[str, Any], labels: dict[str, str], name: str) -> dict[str, Any]:
+    """The spec of a JobSet of one Indexed Job with these labels and this name, as a TrainingRuntime has it too."""
+    rules = [{"name": "spent", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}]
+    return {
+        # The next two are what JobSet's own webhook puts in; its controller crashes without the second.
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "successPolicy": {"operator": "All"},
+        "failurePolicy": Explained(
+            {"maxRestarts": job.failure.restarts, "rules": rules},
+            maxRestarts="failure.restarts: whole sets made again, each for a pod that was lost",
+            rules="when the agents have given up, nobody tries again",
+        ),
+        "replicatedJobs": [
+            {
+                "name": name,
+                "replicas": 1,
+                "template": {**({"metadata": {"labels": labels}} if labels else {}), "spec": _job_spec(job, template)},
+            }
+        ],
+    }
 
 
 def _plain_job(job: Job, admission: Admission, namespace: str) -> Iterator[dict[str, Any]]:
@@ -82,7 +96,7 @@ def _plain_job(job: Job, admission: Admission, namespace: str) -> Iterator[dict[
     spec = without_nothing(
         {
             "suspend": admission.suspend or None,
-            "ttlSecondsAfterFinished": _ttl(job),
+            "ttlSecondsAfterFinished": render.ttl(job),
             **_job_spec(job, template),
         },
         suspend="until Kueue admits it (schedule.queue)",
@@ -95,7 +109,7 @@ def _plain_job(job: Job, admission: Admission, namespace: str) -> Iterator[dict[
         podFailurePolicy=_SPENT,
     )
     yield render.headless(job, ENGINE, namespace)
-    yield _object(job, admission, namespace, "batch/v1", "Job", spec)
+    yield render.main_object(job, ENGINE, admission, namespace, "batch/v1", "Job", spec)
 
 
 _SPENT = f"an agent exits with {GIVEN_UP} when the run is given up"
@@ -117,17 +131,6 @@ def _job_spec(job: Job, template: dict[str, Any]) -> Explained:
         backoffLimit="one pod lost is the set's restart: the Job's own would wait 10 s, then 20, 40, ...",
         podFailurePolicy=_SPENT,
     )
-
-
-def _object(
-    job: Job, admission: Admission, namespace: str, version: str, kind: str, spec: dict[str, Any]
-) -> dict[str, Any]:
-    metadata = delivery.metadata(job, ENGINE, namespace, labels=admission.labels, annotations=admission.annotations)
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
-
-
-def _ttl(job: Job) -> int | None:
-    return int(job.failure.ttl.seconds) if job.failure.ttl is not None else None
 
 
 def _notes(cluster: Cluster) -> Iterator[str]:

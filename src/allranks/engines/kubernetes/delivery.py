@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import tempfile
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,9 +63,12 @@ def metadata(job: Job, engine: str, namespace: str, name: str = "", **more: Any)
     return {**found, **{key: value for key, value in more.items() if value}}
 
 
-def documents(job: Job, engine: str, namespace: str, coordinator: str, **more: Any) -> list[dict[str, Any]]:
-    """The ConfigMap and the Secret of a run. ``more`` are further fields of what its agents are told."""
-    plan = json.dumps(gang(job, engine, coordinator, **more), indent=1)
+def documents(job: Job, engine: str, namespace: str, names: Sequence[str], **more: Any) -> list[dict[str, Any]]:
+    """The ConfigMap and the Secret of a run. ``names`` are what its nodes find each other by, node 0's first.
+
+    ``more`` are further fields of what the agents are told.
+    """
+    plan = json.dumps({**gang(job, engine, names), **more}, indent=1)
     meta = metadata(job, engine, namespace, name_of(job.name))
     agent = Explained({AGENT: encoded_bundle()}, **{AGENT: "the agent: one file, for any Python 3.8 or newer"})
     config = {
@@ -78,12 +82,15 @@ def documents(job: Job, engine: str, namespace: str, coordinator: str, **more: A
     return [config, secret]
 
 
-def gang(job: Job, engine: str, coordinator: str, **more: Any) -> dict[str, Any]:
-    """What the agents read. An empty ``workdir`` is the container's, a relative one starts from there."""
+def gang(job: Job, engine: str, names: Sequence[str]) -> dict[str, Any]:
+    """What the agents read. An empty ``workdir`` is the container's, a relative one starts from there.
+
+    All the names are only for a launcher that must be told them; the agents need the coordinator's.
+    """
     return {
         **told.agents(job, engine),
         "workdir": job.workdir or "",
-        "coordinator": coordinator,
+        "coordinator": names[0],
         "port": PORT,
         "state": f"{STATE}/state",
         "cache": f"{STATE}/cache",
@@ -91,7 +98,7 @@ def gang(job: Job, engine: str, coordinator: str, **more: Any) -> dict[str, Any]
         "lease": LEASE,
         "rdma": job.network.rdma,
         "termination": TERMINATION,
-        **more,
+        **({"hosts": list(names)} if job.launcher == "mpirun" else {}),
     }
 
 

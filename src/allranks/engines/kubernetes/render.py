@@ -9,15 +9,12 @@ from allranks.engines import honoured
 from allranks.engines.engine import Plan
 from allranks.engines.kubernetes import delivery
 from allranks.engines.kubernetes.admission import Admission, admission
-from allranks.engines.kubernetes.manifest import merge
+from allranks.engines.kubernetes.manifest import Explained, merge, without_nothing
 from allranks.errors import SpecError
 
 if TYPE_CHECKING:
     from allranks.engines.kubernetes.cluster import Cluster
     from allranks.spec.job import Job
-
-KUBERNETES_HAS_NO = {"logs.limit": ""}
-"""Words for fields that no engine of Kubernetes honours; the engines' own come on top."""
 
 
 def namespace_of(job: Job, cluster: Cluster) -> str:
@@ -86,6 +83,34 @@ def _must_be_findable(engine: str, before: dict[str, Any], after: Any) -> None:
         )
 
 
+def main_object(
+    job: Job, engine: str, admission: Admission, namespace: str, version: str, kind: str, spec: dict[str, Any]
+) -> dict[str, Any]:
+    """The engine's own object of this spec."""
+    metadata = delivery.metadata(job, engine, namespace, labels=admission.labels, annotations=admission.annotations)
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def run_policy(job: Job, admission: Admission, **more: Any) -> Explained:
+    """What both of Kubeflow's older operators call runPolicy. ``more`` comes first."""
+    return without_nothing(
+        {
+            **more,
+            "cleanPodPolicy": job.failure.clean.capitalize(),
+            "ttlSecondsAfterFinished": ttl(job),
+            "suspend": admission.suspend or None,
+        },
+        cleanPodPolicy="failure.clean",
+        ttlSecondsAfterFinished="failure.ttl",
+        suspend="until Kueue admits it (schedule.queue)",
+    )
+
+
+def ttl(job: Job) -> int | None:
+    """Seconds that a finished run is kept."""
+    return int(job.failure.ttl.seconds) if job.failure.ttl is not None else None
+
+
 def main_document(plan: Plan) -> dict[str, Any]:
     """The engine's own object, whose deletion takes all else of the run with it."""
     return plan.documents[-1]
@@ -93,8 +118,6 @@ def main_document(plan: Plan) -> dict[str, Any]:
 
 def headless(job: Job, engine: str, namespace: str, **selector: str) -> dict[str, Any]:
     """A Service that gives the pods names, before they are ready too: they must find each other to become it."""
-    from allranks.engines.kubernetes.manifest import Explained
-
     return {
         "apiVersion": "v1", "kind": "Service", "metadata": delivery.metadata(job, engine, namespace),
         "spec": Explained(
