@@ -23,6 +23,7 @@ GROUPS: dict[str, Gang] = {
 def discover(client: Client) -> Cluster:
     """Raises Unreachable, Refused."""
     there = kinds(client)
+    groups = {version.partition("/")[0] for version, _ in there}
     gangs: list[Gang] = [name for group, name in GROUPS.items() if group in groups]
     trainer = (TRAINJOB.api_version, TRAINJOB.kind) in there
     return Cluster(
