@@ -36,11 +36,14 @@ def cancel(engine: KubernetesEngine, client: Client, main: Object, *, reason: st
     """End it and wait until nothing of it runs; idempotent. Raises EngineError, naming what does not go."""
     sight = look(client, engine.name, main, engine.node_of)
     if ending(main) and not _running(sight):
-        return engine._composed(client, sight, None)
+        return engine.composed(client, sight)
     grace = max([int(pod.spec.get("terminationGracePeriodSeconds") or 30) for pod in sight.pods.values()], default=0)
     asked = ending(main) or _ask(client, sight, reason, code)
     if asked and _wait_for_end(engine, client, sight, grace + SLACK):
-        return engine._composed(client, look(client, engine.name, _again(client, main), engine.node_of), None)
+        status = engine.composed(client, glance(client, engine.name, _again(client, main), engine.node_of))
+        return (
+            status if ending(main) or status.phase == "cancelled" else _cancelled(client, sight, status, reason, code)
+        )
     return _delete(engine, client, sight, reason, code, grace + SLACK)
 
 
@@ -82,7 +85,9 @@ def _wait_for_end(engine: KubernetesEngine, client: Client, sight: Sight, second
             main = _again(client, sight.main)
         except Missing:
             return False
-        if ending(main) and not _running(glance(client, engine.name, main, engine.node_of)):
+        now = glance(client, engine.name, main, engine.node_of)
+        engine.composed(client, now)  # some operators delete the pods, and with them the record that they leave
+        if ending(main) and not _running(now):
             return True
         time.sleep(POLL)
     return False
@@ -94,14 +99,22 @@ def _delete(engine: KubernetesEngine, client: Client, sight: Sight, reason: str,
     seen = kept.read(context, namespace, sight.name)
     status = compose(sight, seen.status if seen and seen.uid == sight.uid else None)
     left = remove(client, sight.main, namespace, seconds)
-    status.causes = [*status.causes, Cause(status.attempt, "cancelled", utc(), reason, exit=code)]
-    status.end("cancelled", reason, code)
-    status.ended, status.conditions = utc(), []
-    kept.keep(context, kept.Seen(namespace, sight.uid, status))
+    status.conditions = []
+    _cancelled(client, sight, status, reason, code)
     if left:
         stuck = [Pod(0, raw) for raw in left]
         ways = "\n".join(force_delete(pod) for pod in stuck[:10])
         hosts = ", ".join(sorted({pod.host for pod in stuck}))
         raise EngineError(f"run {sight.name}: {len(stuck)} pods do not go; their nodes ({hosts}) may be lost; give "
                           f"them up with:\n{ways}")  # fmt: skip
+    return status
+
+
+def _cancelled(client: Client, sight: Sight, status: Status, reason: str, code: int) -> Status:
+    """Say so where the gang could not, or nobody has read it in time."""
+    status.causes = [*status.causes, Cause(status.attempt, "cancelled", utc(), reason, exit=code)]
+    status.end("cancelled", reason, code)
+    status.ended = utc()
+    namespace = str(sight.main["metadata"]["namespace"])
+    kept.keep(client.access.context, kept.Seen(namespace, sight.uid, status))
     return status

@@ -36,6 +36,8 @@ class Client:
         import urllib3
 
         self.access, self.namespace = access, access.namespace
+        self._never_reached: Unreachable | None = None
+        self._reached = False
         options: dict[str, Any] = {"num_pools": 2, "maxsize": CONNECTIONS, "block": False}
         if access.server.startswith("https"):
             options["ssl_context"] = access.tls()
@@ -130,8 +132,10 @@ class Client:
             total=3, connect=1, redirect=0, status=3, backoff_factor=0.3, status_forcelist=AGAIN,
             allowed_methods=["GET"], raise_on_status=False,
         )  # fmt: skip
+        if self._never_reached:
+            raise self._never_reached  # it was not there a moment ago: nobody waits for it once for each engine
         try:
-            return self._pool.request(
+            response = self._pool.request(
                 method,
                 self.access.server + path + (f"?{asked}" if asked else ""),
                 headers={"Content-Type": change, "Accept": accept or "application/json, */*", **self.access.headers()},
@@ -141,7 +145,11 @@ class Client:
                 preload_content=not stream,
             )
         except urllib3.exceptions.HTTPError as error:
+            if not self._reached:
+                self._never_reached = self.unreachable(error)
             raise self.unreachable(error) from error
+        self._reached = True
+        return response
 
     def unreachable(self, error: BaseException) -> Unreachable:
         """What to say when the line to the API server broke."""

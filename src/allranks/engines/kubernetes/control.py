@@ -88,7 +88,7 @@ class KubernetesEngine:
         if main is None:
             assert seen is not None
             return _without_object(seen.status)
-        return self._composed(client, look(client, self.name, main, self.node_of), seen)
+        return self.composed(client, look(client, self.name, main, self.node_of), seen)
 
     def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
         from allranks.engines.kubernetes import logs
@@ -104,7 +104,7 @@ class KubernetesEngine:
                 watch.close()
             return
         sight = look(client, self.name, main, self.node_of)
-        chosen = logs.wanted(self._composed(client, sight, None), wanted)
+        chosen = logs.wanted(self.composed(client, sight), wanted)
         found = self._all_pods(client, main)
         logs.no_logs(found, name)
         yield from logs.read(client, found, chosen, ranks)
@@ -191,7 +191,7 @@ class KubernetesEngine:
             raise EngineError(f"{where}, and with it went its pods and what they printed; see: allranks status {name}")
         return client, main
 
-    def _composed(self, client: Client, sight: Sight, seen: kept.Seen | None) -> Status:
+    def composed(self, client: Client, sight: Sight, seen: kept.Seen | None = None) -> Status:
         """The status, remembered for the day when the cluster has it no more."""
         context, namespace = client.access.context, str(sight.main["metadata"]["namespace"])
         seen = seen or kept.read(context, namespace, sight.name)

@@ -66,22 +66,16 @@ def asked(client: Client, sight: Sight) -> Sight:
         return replace(sight, record=record(client, pod))
     except Unreachable:
         return sight  # its node may be lost; the pods tell that
-    except Refused as refused:
-        if refused.code != FORBIDDEN:
+    except EngineError as error:
+        if isinstance(error, Refused) and error.code != FORBIDDEN:
             return sight  # the container has just ended
-        note = f"what the ranks do is not shown: {str(refused).splitlines()[0]}"
+        note = f"what the ranks do is not shown: {str(error).splitlines()[0]}"
         return replace(sight, notes=(*sight.notes, note))
 
 
 def record(client: Client, pod: Pod) -> Status | None:
-    """What the coordinator in that pod has recorded; None when it has nothing, or cannot say it."""
-    namespace = str(pod.raw["metadata"]["namespace"])
-    try:
-        done = exec.run(client, pod.name, pod.container, RECORD, namespace)
-    except (Refused, Unreachable):
-        raise
-    except EngineError:
-        return None
+    """What the coordinator in that pod has recorded; None when it has nothing yet. Raises EngineError."""
+    done = exec.run(client, pod.name, pod.container, RECORD, str(pod.raw["metadata"]["namespace"]))
     return read_record(done.output)
 
 

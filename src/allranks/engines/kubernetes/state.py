@@ -146,8 +146,11 @@ def _node(sight: Sight, node: int, known: NodeStatus | None, ranks: int) -> Node
 
 
 def _nobody_runs(status: Status) -> None:
-    for rank in (rank for node in status.nodes for rank in node.ranks):
-        rank.state, rank.rss, rank.rate = "ended", None, None
+    """A run that is over has its causes; of its pods only those are worth a word that do not go."""
+    for node in status.nodes:
+        node.phase, node.reason = "ended", node.reason if "Terminating" in node.reason else ""
+        for rank in node.ranks:
+            rank.state, rank.rss, rank.rate = "ended", None, None
 
 
 def _ranks(node: int, ranks: int) -> list[RankStatus]:

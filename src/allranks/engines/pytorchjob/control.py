@@ -14,7 +14,7 @@ def node_of(pod: Object) -> int | None:
     labels = pod["metadata"].get("labels") or {}
     if TYPE not in labels or INDEX not in labels:
         return None
-    return int(labels[INDEX]) + (labels[TYPE].lower() != "master")
+    return int(labels[INDEX]) + (0 if labels[TYPE].lower() == "master" else 1)
 
 
 ENGINE = KubernetesEngine(
