@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping
 
 from allranks.node import wire
@@ -87,6 +88,8 @@ def ask(gang: Gang, secret: bytes, **request: Any) -> Dict[str, Any]:
 def main(argv: List[str]) -> int:
     """``ask PLAN REQUEST``: the request is JSON, and so is the answer on stdout."""
     gang = load(argv[0])
+    if gang.engine != "local":
+        gang = replace(gang, coordinator="127.0.0.1")  # this is its node, and the name may not resolve
     try:
         answered = ask(gang, read_secret(gang.state), **json.loads(argv[1]))
     except (OSError, ValueError, wire.WireError) as error:

@@ -1,7 +1,7 @@
 """The run's record, printed where a client cannot read its file: ``record PLAN [--follow]``, run on node 0.
 
-One line of JSON, the same as ``status -o json``; with ``--follow`` another one whenever it has changed, until the run is
-over or standard input ends, by which a client that has gone is noticed.
+One line of JSON, the same as ``status -o json``; with ``--follow`` another one whenever it has changed, until standard
+input ends, by which a client that has gone is noticed.
 """
 
 from __future__ import annotations

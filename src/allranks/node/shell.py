@@ -1,4 +1,7 @@
-"""A shell on the node that this container is: ``shell PLAN``. It has the node's identity, and no rank's."""
+"""A shell on the node that this container is: ``shell PLAN [NAME=VALUE...]``, the values being the terminal's own.
+
+It has the node's identity, and no rank's.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ def main(argv: List[str]) -> int:
         print(f"allranks: {error}", file=sys.stderr)
         return NO_SHELL
     env = shell_environment(gang, node, max(recall(gang, node)[0], 0), os.environ)
-    os.chdir(gang.workdir or ".")
+    env.update(dict(pair.split("=", 1) for pair in argv[1:]))
+    os.chdir(gang.workdir)
     for shell in [env.get("SHELL", ""), *SHELLS]:
         if shell and os.access(shell, os.X_OK):
             os.execve(shell, [shell], env)

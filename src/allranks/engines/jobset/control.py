@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from allranks.engines.kubernetes.control import KubernetesEngine, Resource
+from allranks.engines.kubernetes.control import KubernetesEngine
+from allranks.engines.kubernetes.kinds import JOB, JOBSET
 
 ENGINE = KubernetesEngine(
     name="jobset",
     summary="JobSet on any Kubernetes, or a plain Job where there is none",
-    resource=Resource("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
-    fallback=Resource("batch", "v1", "Job", "jobs"),
+    kind=JOBSET,
+    fallback=JOB,
 )

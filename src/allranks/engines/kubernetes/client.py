@@ -25,7 +25,6 @@ CONNECT, READ = 5.0, 30.0
 """Seconds to reach the API server, and until it must have begun to answer."""
 CONNECTIONS = 64
 AGAIN = (429, 502, 503, 504)
-PAGE = 500
 
 Object = dict[str, Any]
 
@@ -37,6 +36,8 @@ class Client:
         import urllib3
 
         self.access, self.namespace = access, access.namespace
+        self._never_reached: Unreachable | None = None
+        self._reached = False
         options: dict[str, Any] = {"num_pools": 2, "maxsize": CONNECTIONS, "block": False}
         if access.server.startswith("https"):
             options["ssl_context"] = access.tls()
@@ -52,15 +53,10 @@ class Client:
         return self._object("GET", "get", kind, namespace, name)
 
     def list(self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Object]:
-        """All objects that have these labels. Large lists come in pages, each as the API server wants it."""
-        found: list[Object] = []
-        query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE), "continue": ""}
-        while True:
-            page = self._object("GET", "list", kind, namespace, query=query)
-            found += page.get("items") or ()
-            query["continue"] = (page.get("metadata") or {}).get("continue") or ""
-            if not query["continue"]:
-                return found
+        """All objects that have these labels, in one call however many there are."""
+        query = {"labelSelector": labels, "fieldSelector": fields}
+        found: list[Object] = self._object("GET", "list", kind, namespace, query=query).get("items") or []
+        return found
 
     def create(self, document: Mapping[str, Any], namespace: str = "", *, dry_run: bool = False) -> Object:
         """Make an object. A field that the installed version does not know is an error, not dropped."""
@@ -82,6 +78,13 @@ class Client:
         except Missing:
             return False
         return True
+
+    def text(self, path: str, accept: str = "") -> bytes:
+        """What the API server says at a path that is no object's."""
+        response = self._send("GET", path, query={}, accept=accept)
+        if response.status >= 400:
+            raise self._refusal(response.status, response.data, "get", Kind("v1", path, path), "", "")
+        return response.data
 
     # ---- logs
 
@@ -119,7 +122,7 @@ class Client:
 
     def _send(
         self, method: str, path: str, *, query: Mapping[str, str], body: Mapping[str, Any] | None = None,
-        stream: bool = False,
+        stream: bool = False, accept: str = "",
     ) -> BaseHTTPResponse:  # fmt: skip
         import urllib3
 
@@ -129,24 +132,29 @@ class Client:
             total=3, connect=1, redirect=0, status=3, backoff_factor=0.3, status_forcelist=AGAIN,
             allowed_methods=["GET"], raise_on_status=False,
         )  # fmt: skip
+        if self._never_reached:
+            raise self._never_reached  # it was not there a moment ago: nobody waits for it once for each engine
         try:
-            return self._pool.request(
+            response = self._pool.request(
                 method,
                 self.access.server + path + (f"?{asked}" if asked else ""),
-                headers={"Content-Type": change, "Accept": "application/json, */*", **self.access.headers()},
+                headers={"Content-Type": change, "Accept": accept or "application/json, */*", **self.access.headers()},
                 body=None if body is None else json.dumps(body).encode(),
                 timeout=urllib3.Timeout(connect=CONNECT, read=None if stream else READ),
                 retries=again,
                 preload_content=not stream,
             )
         except urllib3.exceptions.HTTPError as error:
+            if not self._reached:
+                self._never_reached = self.unreachable(error)
             raise self.unreachable(error) from error
+        self._reached = True
+        return response
 
     def unreachable(self, error: BaseException) -> Unreachable:
         """What to say when the line to the API server broke."""
-        return Unreachable(
-            f"the API server of context {self.access.context} cannot be reached at {self.access.server}: {_cause(error)}"
-        )
+        where = f"context {self.access.context} cannot be reached at {self.access.server}"
+        return Unreachable(f"the API server of {where}: {_cause(error)}")
 
 
 def _cause(error: BaseException) -> str:

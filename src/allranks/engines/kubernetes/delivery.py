@@ -27,6 +27,9 @@ RUN, ENGINE = f"{PREFIX}/run", f"{PREFIX}/engine"
 VERSION = f"{PREFIX}/version"
 """Annotation: the allranks that made it."""
 
+SIZE, RESTARTS = f"{PREFIX}/size", f"{PREFIX}/restarts"
+"""Annotations of the engine's object: nodes x ranks of each (``2x8``), and ``failure.restarts``."""
+
 CODE, STATE = "/allranks", "/run/allranks"
 """Where the agent's file, its plan and the secret are in a container, and where its own emptyDir is."""
 AGENT, PLAN, SECRET, SPEC = "agent.pyz", "plan.json", "secret", "spec.yaml"

@@ -39,8 +39,8 @@ def refusal(code: int, body: bytes, verb: str, kind: Kind, namespace: str, name:
     why, message = str(said.get("reason", "")), _short(str(said.get("message", "")) or body.decode(errors="replace"))
     what = f"{kind.kind} {name}".strip()
     if code == 401:
-        return Refused(f"the cluster of context {context} does not accept its credentials (401 {message}); they may have "
-                       "expired: log in anew, as for kubectl", code, why)  # fmt: skip
+        return Refused(f"the cluster does not accept the credentials of context {context} (401 {message}); they may "
+                       "have expired: log in anew, as for kubectl", code, why)  # fmt: skip
     if code == 404:
         return _missing(said, what, kind, namespace, code)
     if "exceeded quota" in message:
@@ -80,7 +80,8 @@ def not_installed(kind: Kind) -> str:
     if not kind.operator:
         return f"this cluster does not know {kind.kind} ({kind.api_version})"
     told = f"; its administrator installs it as {kind.install} says" if kind.install else ""
-    return f"this cluster has no {kind.kind} ({kind.api_version}): {kind.operator} is not installed, or another version{told}"
+    lacks = f"{kind.operator} is not installed, or another version"
+    return f"this cluster has no {kind.kind} ({kind.api_version}): {lacks}{told}"
 
 
 def _is_of_webhook(message: str) -> bool:

@@ -42,9 +42,16 @@ def plan(
     """
     from allranks.spec.write import dump
 
+    _note_size(job, documents[-1])
     merged = _merged(job, engine, list(documents))
     told = (*honoured.notes(job, engine, why_not, settled=_own(engine)), *notes)
     return Plan(job.name, engine, tuple(merged), told, dump(job))
+
+
+def _note_size(job: Job, main: dict[str, Any]) -> None:
+    """So that `list` and `status` know it of an object alone, whatever its engine calls it."""
+    size = {delivery.SIZE: f"{job.nodes}x{job.ranks}", delivery.RESTARTS: str(job.failure.restarts)}
+    main["metadata"]["annotations"] = {**main["metadata"].get("annotations", {}), **size}
 
 
 def _own(engine: str) -> set[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from allranks.engines.kubernetes.control import KubernetesEngine, Resource
+from allranks.engines.kubernetes.control import KubernetesEngine
+from allranks.engines.kubernetes.kinds import PYTORCHJOB
+from allranks.engines.pytorchjob.control import node_of
 
-ENGINE = KubernetesEngine(
-    name="runai",
-    summary="Run:ai, by its command line",
-    resource=Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
-)
+ENGINE = KubernetesEngine(name="runai", summary="Run:ai, by its command line", kind=PYTORCHJOB, node_of=node_of)

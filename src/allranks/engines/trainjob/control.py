@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from allranks.engines.kubernetes.control import KubernetesEngine, Resource
+from allranks.engines.kubernetes.control import KubernetesEngine
+from allranks.engines.kubernetes.kinds import TRAINJOB
+from allranks.engines.kubernetes.pods import Object, of_job
 
-ENGINE = KubernetesEngine(
-    name="trainjob",
-    summary="TrainJob of Kubeflow Trainer",
-    resource=Resource("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"),
-)
+STEP = "jobset.sigs.k8s.io/replicatedjob-name"
+NODE = "node"
+
+
+def node_of(pod: Object) -> int | None:
+    """Pods of the replicated Job ``node``; a runtime may have others, for a launcher or to fetch data."""
+    step = (pod["metadata"].get("labels") or {}).get(STEP)
+    return of_job(pod) if step == NODE else None
+
+
+ENGINE = KubernetesEngine(name="trainjob", summary="TrainJob of Kubeflow Trainer", kind=TRAINJOB, node_of=node_of)
