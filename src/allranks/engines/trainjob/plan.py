@@ -36,7 +36,7 @@ WHY_NOT = {
 PATCHABLE = {
     "runtimePatches": {
         "serviceAccountName", "nodeSelector", "affinity", "tolerations", "volumes", "initContainers",
-        "imagePullSecrets", "securityContext", "schedulingGates", "terminationGracePeriodSeconds",
+        "imagePullSecrets", "securityContext", "schedulingGates",
     },
     "podTemplateOverrides": {
         "serviceAccountName", "nodeSelector", "affinity", "tolerations", "volumes", "initContainers",
@@ -47,6 +47,7 @@ PATCHABLE = {
 """What a TrainJob may change of its runtime's pods, beside the container's mounts, by the field that does it."""
 IN_CONTAINER = {"name", "image", "command", "env", "volumeMounts", "resources", "securityContext"}
 """What reaches the runtime's container: by the TrainJob's ``trainer`` or by a patch."""
+GRACE_OF_KUBERNETES = 30
 OF_THE_RUNTIME = {"restartPolicy", "enableServiceLinks", "containers", "terminationGracePeriodSeconds"}
 """What the runtime decides where it cannot be patched; none of it is of the job's own asking."""
 
@@ -187,3 +188,8 @@ def _notes(job: Job) -> Iterator[str]:
             f"engines.trainjob.runtime {runtime}: what becomes of a lost pod is for that runtime to say; "
             "without a failurePolicy Kubernetes waits 10 s, then 20, 40, ... before it replaces one"
         )
+        if job.failure.grace.seconds > GRACE_OF_KUBERNETES - pod.GRACE_MARGIN:
+            yield (
+                f"failure.grace {job.failure.grace}: pods of an existing runtime that are deleted have "
+                f"{GRACE_OF_KUBERNETES} s, unless the runtime says otherwise"
+            )
