@@ -19,11 +19,11 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "more memory than any node has": ({"resources": {"memory": "900Ti"}}, "Insufficient memory"),
     "GPUs where there are none": ({"resources": {"gpus": 8}}, "Insufficient nvidia.com/gpu"),
     "a host label that no node has": ({"node_selector": {"disk": "no"}}, "node affinity/selector"),
-    "an image that cannot be pulled": ({"image": "nowhere.invalid/no:1"}, "image nowhere.invalid/no:1 cannot be pulled"),
+    "an image that cannot be pulled": ({"image": "no.invalid/no:1"}, "image no.invalid/no:1 cannot be pulled"),
     "a claim that is not there": ({"volumes": [{"claim": "nope", "path": "/d"}]}, "no PersistentVolumeClaim nope"),
     "a secret that is not there": ({"env_from": ["secret/nope"]}, "there is no secret nope"),
     "a configmap that is not there": ({"env_from": ["configmap/nope"]}, "there is no configmap nope"),
-    "a scheduler that is not there": ({"pod": {"schedulerName": "nobody"}}, "no scheduler has looked at it yet (nobody"),
+    "a scheduler that is not there": ({"pod": {"schedulerName": "nobody"}}, "no scheduler has looked at it yet"),
     "a priority that is not there": ({"priority": "nope"}, "no PriorityClass with name nope"),
     "an image without python": ({"container": {"command": ["python9", "-V"]}}, "has no python9"),
     "an init container that fails": (
