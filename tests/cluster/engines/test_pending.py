@@ -47,6 +47,14 @@ def test_status_tells_what_keeps_a_gang_from_starting(space: Space, why: str) ->
     assert "\n" not in status["reason"]
 
 
+def test_run_ends_with_the_way_out_where_the_image_has_no_python(space: Space) -> None:
+    spec = space.spec(container={"command": ["python9", "-V"]}, failure={"restarts": 0})
+    done = space.allranks("run", "--engine", "jobset", str(spec))
+    assert done.returncode == 75, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "no rank ever ran: image docker.io/kc/node:1 has no python9, which allranks' agent needs" in last
+
+
 def test_status_tells_the_quota_that_keeps_pods_from_being_made(space: Space) -> None:
     apply(space.name, QUOTA)
     space.start("jobset", space.spec())
