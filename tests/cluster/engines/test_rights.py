@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from allranks.engines.kubernetes.kinds import JOBSET
 from allranks.engines.kubernetes.rights import POD_EXEC, Right, rights, role
 from tests.cluster.engines.conftest import Space
-from tests.cluster.engines.kubectl import apply, kubectl
+from tests.cluster.engines.kubectl import ADMIN, apply, kubectl
 
 pytestmark = pytest.mark.gang
 
@@ -31,13 +30,13 @@ def become(space: Space, monkeypatch: pytest.MonkeyPatch, wanted: Sequence[Right
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig_of_somebody(space)))
 
 
-def kubeconfig_of_somebody(space: Space) -> Path:
+def kubeconfig_of_somebody(space: Space, token: str = "") -> Path:
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="safe", pure=True)
-    known: dict[str, Any] = yaml.load(Path(os.environ["KUBECONFIG"]))
+    known: dict[str, Any] = yaml.load(Path(ADMIN))
     context = next(one for one in known["contexts"] if one["name"] == known["current-context"])
-    token = kubectl("-n", space.name, "create", "token", "somebody").strip()
+    token = token or kubectl("-n", space.name, "create", "token", "somebody").strip()
     known["users"].insert(0, {"name": "somebody", "user": {"token": token}})
     context["context"].update(user="somebody", namespace=space.name)
     path = space.folder / "kubeconfig"
@@ -74,4 +73,4 @@ def test_a_right_that_is_missing_is_named_with_its_rule(space: Space, monkeypatc
     assert done.returncode == 69
     assert "no right to get jobsets (jobset.x-k8s.io)" in done.stderr
     assert '{apiGroups: ["jobset.x-k8s.io"], resources: [jobsets], verbs: [get]}' in done.stderr
-    assert "secrets" not in kubectl("-n", space.name, "get", "secret,configmap", "-l", "allranks.dev/run", "-o", "name")
+    assert not kubectl("-n", space.name, "get", "secret,configmap", "-l", "allranks.dev/run", "-o", "name")

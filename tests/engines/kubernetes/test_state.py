@@ -51,6 +51,16 @@ def test_causes_of_a_coordinator_that_lost_its_pod_are_kept() -> None:
     assert [cause.attempt for cause in status.causes] == [0, 1000]
 
 
+def test_a_set_made_anew_is_no_second_cause_where_the_first_was_seen() -> None:
+    seen = Status("gang", "jobset", attempt=0, causes=[Cause(0, "node_lost", "", "node 1: its agent left", node=1)])
+    record = Status("gang", "jobset", attempt=1000, causes=[Cause(999, "node_lost", "", "all pods made anew", node=0)])
+    first = compose(Sight("jobset", main(), record=record), seen)
+    again = compose(Sight("jobset", main(), record=record), first)
+    assert [cause.attempt for cause in first.causes] == [cause.attempt for cause in again.causes] == [0]
+    went_on = Status("gang", "jobset", attempt=1, causes=seen.causes)
+    assert [one.attempt for one in compose(Sight("jobset", main(), record=record), went_on).causes] == [0, 999]
+
+
 def test_the_coordinator_says_who_is_missing_and_the_pod_says_why() -> None:
     nodes = [
         NodeStatus(0, "a", phase="ready"),

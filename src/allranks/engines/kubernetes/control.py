@@ -104,9 +104,10 @@ class KubernetesEngine:
                 watch.close()
             return
         sight = look(client, self.name, main, self.node_of)
-        chosen = logs.wanted(self.composed(client, sight), wanted)
+        status = self.composed(client, sight)
+        chosen = logs.wanted(status, wanted)
         found = self._all_pods(client, main)
-        logs.no_logs(found, name)
+        yield from logs.gone(found, chosen, status, ranks)
         yield from logs.read(client, found, chosen, ranks)
 
     def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:

@@ -221,8 +221,13 @@ def _drain(lines: queue.Queue[LogLine]) -> Generator[LogLine, None, bool]:
         return got
 
 
-def no_logs(pods: Sequence[Pod], name: str) -> None:
-    """Raises EngineError where no pod is left that could have printed anything."""
-    if not pods:
-        gone = f"run {name} has no pods any more, and with them went what they printed"
-        raise EngineError(f"{gone}; see: allranks status {name}")
+def gone(pods: Sequence[Pod], chosen: Wanted, status: Status, ranks: int) -> Iterator[LogLine]:
+    """A line for each wanted node whose pod is no more. Raises EngineError where that is so of all."""
+    there = {pod.node for pod in pods}
+    asked = [node.node for node in status.nodes if chosen.takes_node(node.node, ranks)]
+    if asked and not there & set(asked):
+        raise EngineError(f"run {status.name}: the pods that could tell are gone, and with them what they printed; see: "
+                          f"allranks status {status.name}")  # fmt: skip
+    for node in asked:
+        if node not in there:
+            yield LogLine(status.attempt, node, None, "allranks: its pod is gone, and with it what it printed")

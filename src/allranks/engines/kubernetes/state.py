@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from allranks.engines.kubernetes import conditions, delivery
 from allranks.engines.kubernetes.pods import Object, Pod, moment, now
 from allranks.engines.kubernetes.reasons import Events, why_waiting
+from allranks.node.agent import ATTEMPTS_OF_A_SET
 from allranks.node.cause import Cause
 from allranks.node.course import EXIT_NEVER_COMPLETE
 from allranks.node.status import NodeStatus, RankStatus, Status
@@ -80,7 +81,7 @@ def _end(status: Status, sight: Sight, ended: conditions.Ending) -> None:
     """Nobody left a record: what the object says, and what its pods do where no rank ever ran."""
     code = 0 if ended.phase == "succeeded" else 1
     reason = ended.reason
-    if code and not status.attempts:
+    if code and not (status.attempts or status.causes):
         code = EXIT_NEVER_COMPLETE
         why = next(filter(None, (why_waiting(pod, sight.events) for pod in sight.pods.values())), "")
         reason = f"no rank ever ran: {'; '.join(filter(None, (why, ended.reason)))}"
@@ -134,9 +135,21 @@ def _left(sight: Sight) -> Status | None:
 
 def _causes(record: Status, earlier: Status | None) -> list[Cause]:
     """A coordinator that lost its pod knows nothing of the attempts before; whoever watched does."""
+    if earlier is None:
+        return record.causes
+    told = [cause for cause in record.causes if not _is_told_already(cause, earlier)]
     known = {cause.attempt for cause in record.causes}
-    before = [cause for cause in earlier.causes if cause.attempt not in known] if earlier else []
-    return sorted([*before, *record.causes], key=lambda cause: cause.attempt)
+    before = [cause for cause in earlier.causes if cause.attempt not in known]
+    return sorted([*before, *told], key=lambda cause: cause.attempt)
+
+
+def _is_told_already(cause: Cause, earlier: Status) -> bool:
+    """That all pods were made anew follows from the loss of one, where that was seen before its coordinator went too."""
+    if cause.kind != "node_lost" or (cause.attempt + 1) % ATTEMPTS_OF_A_SET:
+        return False
+    if cause.attempt in {one.attempt for one in earlier.causes}:
+        return False
+    return earlier.attempt > cause.attempt or any(one.attempt == earlier.attempt for one in earlier.causes)
 
 
 # Nodes

@@ -11,7 +11,7 @@ from allranks.engines.kubernetes import delivery, render
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.kinds import POD, kind_of
-from allranks.engines.kubernetes.refusals import Missing, NotInstalled
+from allranks.engines.kubernetes.refusals import Missing, NotInstalled, Refused
 from allranks.errors import EngineError
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 GONE_WITHIN = 60.0
 """Seconds for a finished run of the same name to be gone, pods included."""
+SEEN_WITHIN = 5.0
+"""Seconds for a webhook to see the objects that are made before the last one."""
 POLL = 0.2
 
 
@@ -29,13 +31,27 @@ def submit(client: Client, plan: Plan) -> Object:
     free_the_name(client, main, namespace)
     made: list[Object] = []
     try:
-        for document in _in_order(plan):
+        *others, last = _in_order(plan)
+        for document in others:
             made.append(client.create(document, namespace))
+        made.append(_create_last(client, last, namespace))
         _belong_to(client, made[-1], made[:-1], namespace)
     except BaseException as error:
         _undo(client, made, namespace, error)
         raise
     return made[-1]
+
+
+def _create_last(client: Client, main: Mapping[str, Any], namespace: str) -> Object:
+    """An operator's webhook may not have seen yet what was made just before: Trainer's looks for the runtime."""
+    until = time.monotonic() + SEEN_WITHIN
+    while True:
+        try:
+            return client.create(main, namespace)
+        except Refused as refused:
+            if "not found" not in str(refused) or "admission webhook" not in str(refused) or time.monotonic() > until:
+                raise
+        time.sleep(POLL)
 
 
 def check(client: Client, plan: Plan) -> None:
