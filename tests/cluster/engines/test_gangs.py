@@ -91,7 +91,7 @@ def test_a_deleted_pod_is_rejoined_and_followed_all_the_while(space: Space, engi
     deleted = time.time()
     kubectl("-n", space.name, "delete", "pod", status["nodes"][1]["name"], "--wait=false")
     status = space.until(lambda status: status["attempt"] > 0 and status["phase"] == "running")
-    assert [(cause["kind"], cause["node"]) for cause in status["causes"]] == [("node_lost", 1)]
+    assert [cause["kind"] for cause in status["causes"]] == ["node_lost"]
     assert status["restarts"]["used"] == 1
     steps = first_steps(space, status["attempt"])
     print(f"{engine}: pod deleted, all stepping again after {max(steps) - deleted:.2f} s")

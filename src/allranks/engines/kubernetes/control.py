@@ -211,9 +211,9 @@ class KubernetesEngine:
         return sorted(made, key=lambda pod: (pod.node, pod.created))
 
     def _watch(self, client: Client, main: Object) -> Watch:
-        from allranks.engines.kubernetes.watch import Watch
+        from allranks.engines.kubernetes.watch import watch
 
-        return Watch(client, self.name, main, self.node_of)
+        return watch(client, self.name, main, self.node_of)
 
     def _follow(self, client: Client, watch: Watch, wanted: LogFilter, ranks: int) -> Iterator[LogLine | None]:
         from allranks.engines.kubernetes import logs

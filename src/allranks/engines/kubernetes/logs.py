@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -146,6 +146,7 @@ class _Follower(threading.Thread):
     def __init__(self, client: Client, pod: Pod, chosen: Wanted, out: queue.Queue[LogLine]) -> None:
         super().__init__(daemon=True)
         self._client, self._pod, self._chosen, self._out = client, pod, chosen, out
+        self.node = pod.node
         self._last = ""
         self._seen = 0
         self.closing = threading.Event()
@@ -200,13 +201,26 @@ def follow(
             if got:
                 continue
             yield None
-            ended = over(watch.status())
-            until = (until or time.monotonic() + LAST_WORDS) if ended else None
-            if until and (all(one.ended for one in followers.values()) or time.monotonic() > until) and lines.empty():
+            status = watch.status()
+            until = (until or time.monotonic() + LAST_WORDS) if over(status) else None
+            if (
+                until
+                and lines.empty()
+                and (_are_all_told(followers, chosen, status, ranks) or time.monotonic() > until)
+            ):
                 return
     finally:
         for one in followers.values():
             one.closing.set()
+
+
+def _are_all_told(followers: Mapping[str, _Follower], chosen: Wanted, status: Status, ranks: int) -> bool:
+    """Whether every wanted node has been followed to its end: one that was quick may not have been seen yet."""
+    told = {one.node for one in followers.values()}
+    wanted = {node.node for node in status.nodes if chosen.takes_node(node.node, ranks)}
+    if status.phase == "idle" or not status.is_over:
+        return wanted <= told  # its containers go on
+    return wanted <= told and all(one.ended for one in followers.values())
 
 
 def _drain(lines: queue.Queue[LogLine]) -> Generator[LogLine, None, bool]:
@@ -226,8 +240,8 @@ def gone(pods: Sequence[Pod], chosen: Wanted, status: Status, ranks: int) -> Ite
     there = {pod.node for pod in pods}
     asked = [node.node for node in status.nodes if chosen.takes_node(node.node, ranks)]
     if asked and not there & set(asked):
-        raise EngineError(f"run {status.name}: the pods that could tell are gone, and with them what they printed; see: "
-                          f"allranks status {status.name}")  # fmt: skip
+        told = f"run {status.name}: the pods that could tell are gone, and with them what they printed"
+        raise EngineError(f"{told}; see: allranks status {status.name}")
     for node in asked:
         if node not in there:
             yield LogLine(status.attempt, node, None, "allranks: its pod is gone, and with it what it printed")

@@ -144,7 +144,7 @@ def _causes(record: Status, earlier: Status | None) -> list[Cause]:
 
 
 def _is_told_already(cause: Cause, earlier: Status) -> bool:
-    """That all pods were made anew follows from the loss of one, where that was seen before its coordinator went too."""
+    """That all pods were made anew follows from the loss of one, where that was seen before the coordinator went."""
     if cause.kind != "node_lost" or (cause.attempt + 1) % ATTEMPTS_OF_A_SET:
         return False
     if cause.attempt in {one.attempt for one in earlier.causes}:

@@ -28,8 +28,21 @@ PATIENCE = 600.0
 SAID_AFTER = 3.0
 
 
+_OPEN: dict[str, Watch] = {}
+"""By the uid of the run's object: who follows its lines and who asks how it stands must see the same."""
+
+
+def watch(client: Client, engine: str, main: Object, node_of: NodeOf) -> Watch:
+    """Watch a run, together with whoever does so already in this process; each closes it once."""
+    uid = str(main["metadata"]["uid"])
+    if uid not in _OPEN:
+        _OPEN[uid] = Watch(client, engine, main, node_of)
+    _OPEN[uid].users += 1
+    return _OPEN[uid]
+
+
 class Watch(threading.Thread):
-    """Sees one run until it is closed. ``changed`` is set whenever there was a look."""
+    """Sees one run until all of its ``users`` have closed it. ``changed`` is set whenever there was a look."""
 
     def __init__(self, client: Client, engine: str, main: Object, node_of: NodeOf) -> None:
         super().__init__(daemon=True)
@@ -46,6 +59,7 @@ class Watch(threading.Thread):
         self._lock = threading.Lock()
         self.changed = threading.Event()
         self.gone = False
+        self.users = 0
         self._look()
         self.start()
 
@@ -77,7 +91,11 @@ class Watch(threading.Thread):
             self._lines.came.wait(seconds)
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop looking, where nobody else wants to see."""
+        self.users -= 1
+        if self.users > 0:
+            return
+        _OPEN.pop(self._sight.uid, None)
         self._closing.set()
         if self._lines is not None:
             self._lines.close()
