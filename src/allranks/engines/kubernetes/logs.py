@@ -30,6 +30,8 @@ AGAIN = 1.0
 """Seconds until a stream that broke is taken up again."""
 LAST_WORDS = 5.0
 """Seconds for the rest of the streams once a run is over."""
+SETTLED = 1.5
+"""Seconds for the last lines of a command whose gang goes on, and whose streams do not end."""
 BATCHES = 1000
 
 
@@ -218,9 +220,7 @@ def _are_all_told(followers: Mapping[str, _Follower], chosen: Wanted, status: St
     """Whether every wanted node has been followed to its end: one that was quick may not have been seen yet."""
     told = {one.node for one in followers.values()}
     wanted = {node.node for node in status.nodes if chosen.takes_node(node.node, ranks)}
-    if status.phase == "idle" or not status.is_over:
-        return wanted <= told  # its containers go on
-    return wanted <= told and all(one.ended for one in followers.values())
+    return status.is_over and wanted <= told and all(one.ended for one in followers.values())
 
 
 def _drain(lines: queue.Queue[LogLine]) -> Generator[LogLine, None, bool]:
