@@ -78,7 +78,7 @@ def test_every_valid_job_has_a_plan_or_is_told_why_not(engine: str, fields: dict
         found = plan(engine, made)
     except SpecError:
         return
-    assert all("\n" not in note for note in found.notes)
+    assert not [note for note in found.notes if "\n" in note or "this engine has no such thing" in note]
     main = render.main_document(found)
     assert main["metadata"]["labels"][delivery.RUN] == made.name
     assert not any(empty in _values(document) for document in found.documents for empty in (None, ""))
