@@ -19,6 +19,7 @@ from ruamel.yaml import YAML
 from allranks.engines.kubernetes import delivery, render
 from allranks.engines.kubernetes.cluster import Cluster
 from allranks.errors import SpecError
+from allranks.lint.files import lint
 from allranks.node.gang import Gang
 from allranks.spec import write
 from allranks.spec.job import Job
@@ -67,6 +68,15 @@ def test_what_is_printed_is_what_is_submitted(shape: str) -> None:
     documents = plan(engine, job(**changes), cluster).documents
     printed = YAML(typ="safe", pure=True).load_all(write.documents(documents))
     assert [json.dumps(found) for found in printed] == [json.dumps(document) for document in documents]
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if not shape.startswith("runai")])
+def test_our_own_linter_has_nothing_to_say(shape: str) -> None:
+    engine, changes, cluster = SHAPES[shape]
+    text = write.documents(plan(engine, job(**changes), cluster).documents)
+    linted = lint(text, "plan.yaml", (2, 1) if shape.endswith("2.1") else (2, 2))
+    assert [(found.rule, found.what, found.line) for found in linted.findings] == []
+    assert (linted.unread, linted.nothing) == ([], "")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
