@@ -40,7 +40,7 @@ def all_runs(*, quiet: bool = False) -> list[tuple[Engine, Status]]:
             found += [(engine, status) for status in engine.list()]
         except EngineError as error:
             if not quiet and str(error) not in said:
-                click.echo(f"runs not shown: {error}", err=True)
+                click.echo(f"runs not shown: {str(error).splitlines()[0]}", err=True)
             said.add(str(error))
     return sorted(found, key=lambda one: one[1].started, reverse=True)
 

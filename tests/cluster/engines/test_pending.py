@@ -19,11 +19,11 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "more memory than any node has": ({"resources": {"memory": "900Ti"}}, "Insufficient memory"),
     "GPUs where there are none": ({"resources": {"gpus": 8}}, "Insufficient nvidia.com/gpu"),
     "a host label that no node has": ({"node_selector": {"disk": "no"}}, "node affinity/selector"),
-    "an image that cannot be pulled": ({"image": "nowhere.invalid/no:1"}, "image nowhere.invalid/no:1 cannot be pulled"),
+    "an image that cannot be pulled": ({"image": "no.invalid/no:1"}, "image no.invalid/no:1 cannot be pulled"),
     "a claim that is not there": ({"volumes": [{"claim": "nope", "path": "/d"}]}, "no PersistentVolumeClaim nope"),
     "a secret that is not there": ({"env_from": ["secret/nope"]}, "there is no secret nope"),
     "a configmap that is not there": ({"env_from": ["configmap/nope"]}, "there is no configmap nope"),
-    "a scheduler that is not there": ({"pod": {"schedulerName": "nobody"}}, "no scheduler has looked at it yet (nobody"),
+    "a scheduler that is not there": ({"pod": {"schedulerName": "nobody"}}, "no scheduler has looked at it yet"),
     "a priority that is not there": ({"priority": "nope"}, "no PriorityClass with name nope"),
     "an image without python": ({"container": {"command": ["python9", "-V"]}}, "has no python9"),
     "an init container that fails": (
@@ -45,6 +45,14 @@ def test_status_tells_what_keeps_a_gang_from_starting(space: Space, why: str) ->
     status = space.until(lambda status: words in told(status))
     assert status["phase"] in ("pending", "starting", "failed")
     assert "\n" not in status["reason"]
+
+
+def test_run_ends_with_the_way_out_where_the_image_has_no_python(space: Space) -> None:
+    spec = space.spec(container={"command": ["python9", "-V"]}, failure={"restarts": 0})
+    done = space.allranks("run", "--engine", "jobset", str(spec))
+    assert done.returncode == 75, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "no rank ever ran: image docker.io/kc/node:1 has no python9, which allranks' agent needs" in last
 
 
 def test_status_tells_the_quota_that_keeps_pods_from_being_made(space: Space) -> None:

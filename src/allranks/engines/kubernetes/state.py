@@ -14,6 +14,7 @@ from allranks.engines.kubernetes import conditions, delivery
 from allranks.engines.kubernetes.pods import Object, Pod, moment, now
 from allranks.engines.kubernetes.reasons import Events, why_waiting
 from allranks.node.cause import Cause
+from allranks.node.course import EXIT_NEVER_COMPLETE
 from allranks.node.status import NodeStatus, RankStatus, Status
 
 SLOW = 5.0
@@ -65,8 +66,7 @@ def compose(sight: Sight, earlier: Status | None = None) -> Status:
     elif ended:
         status = replace(earlier or _blank(sight), nodes=_nodes(sight, earlier))
         if not status.is_over:
-            status.end(ended.phase, ended.reason, 0 if ended.phase == "succeeded" else 1)
-            status.ended = ended.at
+            _end(status, sight, ended)
     else:
         status = _gathering(sight, earlier)
     if status.is_over:
@@ -74,6 +74,18 @@ def compose(sight: Sight, earlier: Status | None = None) -> Status:
     status.conditions = conditions.shown(sight.main)
     status.notes = [*status.notes, *(note for note in sight.notes if note not in status.notes)]
     return status
+
+
+def _end(status: Status, sight: Sight, ended: conditions.Ending) -> None:
+    """Nobody left a record: what the object says, and what its pods do where no rank ever ran."""
+    code = 0 if ended.phase == "succeeded" else 1
+    reason = ended.reason
+    if code and not status.attempts:
+        code = EXIT_NEVER_COMPLETE
+        why = next(filter(None, (why_waiting(pod, sight.events) for pod in sight.pods.values())), "")
+        reason = f"no rank ever ran: {'; '.join(filter(None, (why, ended.reason)))}"
+    status.end(ended.phase, reason, code)
+    status.ended = ended.at
 
 
 def listed(engine: str, main: Object) -> Status:
