@@ -40,6 +40,8 @@ VERBS = {
     "shell": "open a terminal on one node of a gang",
     "cancel": "end a run and everything that belongs to it",
     "fabric": "tell what NCCL will use of the network here",
+    "convert": "make a spec of an MPIJob, TrainJob, hostfile, runai line ...",
+    "lint": "find mistakes in hand-written manifests and hostfiles",
     "init": "write a commented spec to start from",
     "engines": "list where a gang can run",
 }
@@ -104,7 +106,8 @@ def _show_completion(ctx: click.Context, param: click.Parameter, shell: str | No
     expose_value=False,
     is_eager=True,
     callback=_show_completion,
-    help='Print the completion script of a shell. For bash: eval "$(allranks --show-completion bash)"',
+    metavar="SHELL",
+    help="Print what bash, zsh or fish is to eval.",
 )
 def allranks() -> None:
     """One file says what a gang of ranks is. It starts together, restarts together, and names the rank that broke it.

@@ -33,12 +33,12 @@ def name_of(argv: Sequence[str]) -> str:
     """Name a run after its script, its module or its program: ``python train.py`` is ``train``."""
     words = [PurePath(word).name for word in argv]
     if PYTHON.fullmatch(words[0]) and "-m" in argv[:-1]:
-        return _label(argv[list(argv).index("-m") + 1].rpartition(".")[2])
+        return label(argv[list(argv).index("-m") + 1].rpartition(".")[2])
     script = next((word for word in words if word.endswith((".py", ".sh"))), words[0])
-    return _label(PurePath(script).stem)
+    return label(PurePath(script).stem)
 
 
-def _label(text: str) -> str:
+def label(text: str) -> str:
     """Turn any text into a DNS label of at most 40 characters."""
     label = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")
     return label[:40].rstrip("-") or "job"

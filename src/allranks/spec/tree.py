@@ -86,16 +86,17 @@ class Node:
 
 def read(text: str) -> tuple[Node | None, list[Problem]]:
     """Give the document's root, or None where the text is not one YAML document, and the problems found."""
-    reader = _Reader(text)
+    reader = Reader(text)
     try:
-        _refuse_unfit(text)
+        refuse_unfit(text)
         return reader.document(), reader.problems
     except Problem as problem:
         return None, [*reader.problems, problem]
 
 
-def _refuse_unfit(text: str) -> None:
-    for number, line in enumerate(text.split("\n"), start=1):
+def refuse_unfit(text: str, above: int = 0) -> None:
+    """Refuse what the parser is slow at, or lets through. ``above``: lines of the file before this text."""
+    for number, line in enumerate(text.split("\n"), start=above + 1):
         if len(line) > LONGEST_LINE:
             raise Problem(Position(number, LONGEST_LINE + 1), f"line too long; allowed are {LONGEST_LINE:,} characters")
         if line.startswith("%"):
@@ -105,23 +106,30 @@ def _refuse_unfit(text: str) -> None:
             raise Problem(Position(number, found.start() + 1), f"found the character U+{ord(found[0]):04X}; {advice}")
 
 
-class _Reader:
-    def __init__(self, text: str) -> None:
-        self.text = text
+class Reader:
+    """Builds the tree of one document, a spec's. ``above``: lines of the file before this text."""
+
+    what = "a spec"
+    deepest = DEEPEST
+    most_values = MOST_VALUES
+
+    def __init__(self, text: str, above: int = 0) -> None:
+        self.text, self.above = text, above
         self.problems: list[Problem] = []
         self.count = 0
-        self.at = Position(1, 1)
+        self.at = Position(above + 1, 1)
         self.events = self._events()
 
     def document(self) -> Node:
+        """Give the root. Raises Problem; lesser problems are left in ``problems``."""
         next(self.events)  # the stream's start
         if isinstance(next(self.events), StreamEndEvent):
-            raise Problem(Position(1, 1), EMPTY)
+            raise Problem(Position(self.above + 1, 1), EMPTY)
         root = self._node(next(self.events), 0)
         next(self.events)  # the document's end
         after = next(self.events)
         if isinstance(after, DocumentStartEvent):
-            raise Problem(_position(after), "a second document starts here; a file holds one")
+            raise Problem(self._position(after), "a second document starts here; a file holds one")
         return root
 
     def _events(self) -> Iterator[Event]:
@@ -136,34 +144,37 @@ class _Reader:
                 raise Problem(self.at, f"{NOT_YAML}{error}") from error
             if event is None:
                 return
-            self.at = _position(event)
+            self.at = self._position(event)
             yield event
 
     def _syntax(self, error: MarkedYAMLError) -> Problem:
-        position = _place(error.problem_mark or error.context_mark)
-        line = self.text.split("\n")[position.line - 1]
+        position = self._place(error.problem_mark or error.context_mark)
+        line = self.text.split("\n")[position.line - 1 - self.above]
         blank = line[: len(line) - len(line.lstrip())]
         if "\t" in blank or line[position.column - 1 : position.column] == "\t":
             return Problem(position, "found a tab; YAML is indented with spaces only")
         words = " ".join(str(error.problem or error.context).split())
         if words == "found unexpected end of stream" and error.context_mark:
-            position = _place(error.context_mark)
+            position = self._place(error.context_mark)
         return Problem(position, next((ours for theirs, ours in SYNTAX.items() if theirs in words), NOT_YAML + words))
 
     def _node(self, event: Event, depth: int) -> Node:
-        self.count += 1
-        position = _position(event)
-        if self.count > MOST_VALUES:
-            raise Problem(position, f"too many values; a spec has at most {MOST_VALUES:,}")
-        if depth > DEEPEST:
-            raise Problem(position, f"nested too deep; a spec has at most {DEEPEST} levels")
+        position = self._position(event)
+        self._count(1, depth, position)
         self._refuse_extras(event, position)
         if isinstance(event, ScalarEvent):
-            text = _text(event)
+            text = self._text(event)
             return Node(position, scalar(text), text) if event.implicit[0] else Node(position, text)
         if isinstance(event, MappingStartEvent):
             return self._mapping(position, depth)
         return self._sequence(position, depth)
+
+    def _count(self, values: int, depth: int, position: Position) -> None:
+        self.count += values
+        if self.count > self.most_values:
+            raise Problem(position, f"too many values; {self.what} has at most {self.most_values:,}")
+        if depth > self.deepest:
+            raise Problem(position, f"nested too deep; {self.what} has at most {self.deepest} levels")
 
     def _refuse_extras(self, event: Event, position: Position) -> None:
         if isinstance(event, AliasEvent):
@@ -192,26 +203,23 @@ class _Reader:
         return Node(position, values, keys=keys)
 
     def _key(self, event: Event) -> tuple[str, Position]:
-        place = _position(event)
+        place = self._position(event)
         self._refuse_extras(event, place)
         if not isinstance(event, ScalarEvent):
             raise Problem(place, "a field's name is text, not a list or mapping")
         if event.value == "<<" and event.implicit[0]:
             raise Problem(place, "found the merge key '<<'; a spec has none: write the values out")
-        return _text(event), place
+        return self._text(event), place
 
+    def _text(self, event: ScalarEvent) -> str:
+        """Join the surrogate pairs that JSON's escapes make of one character; alone, they are none."""
+        try:
+            return str(event.value).encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise Problem(self._position(event), "found half of a surrogate pair; no text holds that") from error
 
-def _text(event: ScalarEvent) -> str:
-    """Join the surrogate pairs that JSON's escapes make of one character; alone, they are none."""
-    try:
-        return str(event.value).encode("utf-16", "surrogatepass").decode("utf-16")
-    except UnicodeDecodeError as error:
-        raise Problem(_position(event), "found half of a surrogate pair; no text holds that") from error
+    def _position(self, event: Event) -> Position:
+        return self._place(event.start_mark)
 
-
-def _position(event: Event) -> Position:
-    return _place(event.start_mark)
-
-
-def _place(mark: Any) -> Position:
-    return Position(mark.line + 1, mark.column + 1)
+    def _place(self, mark: Any) -> Position:
+        return Position(self.above + mark.line + 1, mark.column + 1)

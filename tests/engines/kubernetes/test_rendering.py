@@ -60,7 +60,8 @@ def test_a_pod_may_be_changed_in_one_place_on_every_engine() -> None:
             engine, pod={"securityContext": security}, container={"securityContext": {"readOnlyRootFilesystem": True}}
         )
         assert pod["securityContext"] == security
-        assert pod["containers"][0]["securityContext"] == {"readOnlyRootFilesystem": True}
+        locked = {"capabilities": {"add": ["IPC_LOCK"]}}  # for the classic job's RDMA device
+        assert pod["containers"][0]["securityContext"] == {**locked, "readOnlyRootFilesystem": True}
         assert {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]} >= {"/allranks", "/run/allranks"}
 
 

@@ -87,12 +87,19 @@ def _container(job: Job, name: str, command: Sequence[str], env: Sequence[dict[s
             "envFrom": [_env_from(source) for source in job.env_from],
             "resources": _resources(job),
             "volumeMounts": [*delivery.mounts(), *(mount for _, mount in _volumes(job))],
+            "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}} if uses_rdma(job) else {},
         },
         env=f"the ranks' own variables are in {delivery.PLAN}, where no shell or operator changes them",
         envFrom="env_from",
+        securityContext="RDMA locks memory (resources.extra, network.rdma)",
     )
     merged: dict[str, Any] = merge(made, job.container)
     return merged
+
+
+def uses_rdma(job: Job) -> bool:
+    """Whether ranks will lock memory for RDMA, which the kernel lets nobody do without that capability."""
+    return job.network.rdma == "required" or any("rdma" in name or "hca" in name for name in job.resources.extra)
 
 
 def _env_from(source: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from allranks.engines.kubernetes import delivery
+from allranks.engines.kubernetes.pod import uses_rdma
 
 if TYPE_CHECKING:
     from allranks.spec.job import Job, Volume
@@ -85,7 +86,7 @@ def _second(job: Job, pieces: int) -> list[str]:
     options = [("--cpu", str(wanted.cpu))] if wanted.cpu else []
     options += [("--memory", str(wanted.memory)), ("--memory-limit", str(wanted.memory))] if wanted.memory else []
     options += [_old_volume(volume) for volume in job.volumes]
-    options += [("--add-capability", "IPC_LOCK")] if _uses_rdma(job) else []
+    options += [("--add-capability", "IPC_LOCK")] if uses_rdma(job) else []
     keys = {f"ALLRANKS_AGENT_{number}": f"agent-{number}" for number in range(pieces)}
     keys |= {"ALLRANKS_PLAN": delivery.PLAN, "ALLRANKS_SECRET": delivery.SECRET}
     options += [("-e", f"{name}=SECRET:{secret},{key}") for name, key in keys.items()]
@@ -100,18 +101,13 @@ def _mounts(job: Job) -> list[str]:
         memory = str(wanted.memory)
         options += [("--cpu-memory-request", memory), ("--cpu-memory-limit", memory)]
     options += [_new_volume(volume) for volume in job.volumes]
-    options += [("--capability", "IPC_LOCK")] if _uses_rdma(job) else []
+    options += [("--capability", "IPC_LOCK")] if uses_rdma(job) else []
     options += [("--priority", job.schedule.priority)] if job.schedule.priority else []
     if job.failure.ttl:
         options.append(("--auto-deletion-time-after-completion", f"{int(job.failure.ttl.seconds)}s"))
     options.append(("--configmap-map-volume", f"name={name},path={delivery.CODE}"))
     options.append(("--secret-volume", f"path={SECRET_PATH},name={name}"))
     return [word for option in options for word in option]
-
-
-def _uses_rdma(job: Job) -> bool:
-    """RDMA pins memory, which the kernel lets nobody do without that capability."""
-    return job.network.rdma == "required" or any(name.startswith("rdma/") for name in job.resources.extra)
 
 
 def _old_volume(volume: Volume) -> tuple[str, str]:

@@ -118,8 +118,8 @@ def _template(job: Job, admission: Admission) -> dict[str, Any]:
 def _on_existing(job: Job, admission: Admission, cluster: Cluster) -> Explained:
     template = pod.template(job, ENGINE, admission, container=NODE, env=[])
     container = template["spec"]["containers"][0]
-    _check_container(job, container)
     field = cluster.patches
+    _check_container(job, container, field)
     trainer = without_nothing(
         {
             "image": container["image"], "command": container["command"], "env": container["env"],
@@ -144,10 +144,11 @@ def _on_existing(job: Job, admission: Admission, cluster: Cluster) -> Explained:
     )  # fmt: skip
 
 
-def _check_container(job: Job, container: dict[str, Any]) -> None:
+def _check_container(job: Job, container: dict[str, Any], field: str) -> None:
     where = {"envFrom": "env_from", "workingDir": "workdir"}
     for name in container:
-        if name not in IN_CONTAINER and name != "workingDir":
+        unpatched = name == "securityContext" and field == "podSpecOverrides"
+        if (name not in IN_CONTAINER and name != "workingDir") or unpatched:
             raise SpecError(
                 f"{where.get(name, f'container.{name}')}: the container of runtime {job.engines.trainjob.runtime} "
                 "cannot be given it; leave engines.trainjob.runtime out, so that the run has a runtime of its own"
@@ -165,7 +166,7 @@ def _patch(field: str, template: dict[str, Any]) -> dict[str, Any]:
             )
     changed = {name: value for name, value in spec.items() if name in PATCHABLE[field]}
     kept = {"name": NODE, "volumeMounts": container["volumeMounts"]}
-    if field != "podSpecOverrides" and "securityContext" in container:
+    if "securityContext" in container:
         kept["securityContext"] = container["securityContext"]
     pods = {**changed, "containers": [kept]}
     if field == "podSpecOverrides":

@@ -1,0 +1,1 @@
+"""What somebody wrote for another tool, as a spec."""

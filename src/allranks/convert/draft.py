@@ -1,0 +1,166 @@
+"""A spec in the making: what was carried, from where, and what was not, and why.
+
+Nothing is dropped in silence: what no carrier took is listed at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from allranks.errors import SpecError
+from allranks.manifest.field import Field
+from allranks.spec.job import Job
+from allranks.spec.load import dump, parse
+from allranks.spec.wording import sentence
+
+# What a server wrote, or what says only which kind of thing this is.
+SILENT = frozenset(["apiVersion", "kind", "status"])
+SERVERS = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+WHOLE_GANG = "a gang restarts as a whole: see failure.restarts"
+WHY = {
+    "restartPolicy": WHOLE_GANG,
+    "completionMode": "every node of a gang has a number",
+    "completions": "a gang is done when all its ranks are",
+    "successPolicy": "a gang is done when all its ranks are",
+    "failurePolicy": WHOLE_GANG,
+    "podFailurePolicy": WHOLE_GANG,
+    "sshAuthMountPath": "allranks makes and mounts the keys that mpirun needs",
+    "mpiImplementation": "allranks starts ranks with Open MPI",
+    "launcherCreationPolicy": "no rank starts before every node has answered the roll call",
+    "dependsOn": "no rank starts before every node has answered the roll call",
+    "startupPolicy": "no rank starts before every node has answered the roll call",
+    "ports": "ranks need no declared ports",
+    "readinessProbe": "the roll call tells who is ready",
+    "elasticPolicy": "a gang has a fixed number of nodes",
+    "schedulingPolicy": "allranks asks the gang scheduler for all nodes: see schedule",
+    "suspend": "the queue suspends and resumes a gang: see schedule.queue",
+    "managedBy": "the engine sets it",
+    "network": "the engine sees to names",
+    "podGroupPolicy": "see schedule.gang",
+    "labels": "the engine sets its own labels",
+}
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Something that the spec does not hold."""
+
+    where: str
+    what: str
+    why: str
+
+    def __str__(self) -> str:
+        """One line, with its place in front."""
+        return f"{self.where}: {self.what}: {self.why}"
+
+
+@dataclass
+class Draft:
+    """``fields`` become a Job; ``origins`` say what each came from, by its dotted path."""
+
+    source: str
+    engine: str = ""
+    fields: dict[str, Any] = field(default_factory=dict)
+    lost: list[Lost] = field(default_factory=list)
+    origins: dict[tuple[str, ...], Field] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def take(self, *fields: Field) -> None:
+        """These and all below them are accounted for."""
+        self.taken.update(one.path for one in fields)
+
+    def set(self, path: str, value: Any, origin: Field | None = None) -> None:
+        """Carry a value; ``path`` is dotted, such as ``resources.gpus``."""
+        self.put(tuple(path.split(".")), value, origin)
+
+    def put(self, path: tuple[str, ...], value: Any, origin: Field | None = None) -> None:
+        """Carry a value to this path, of names that may hold dots."""
+        part = self.fields
+        for step in path[:-1]:
+            part = part.setdefault(step, {})
+        part[path[-1]] = value
+        if origin is not None:
+            self.origins[path] = origin
+            self.take(origin)
+
+    def lose(self, origin: Field, why: str, what: str = "") -> None:
+        """Say that this is not carried."""
+        self.take(origin)
+        place = f"{self.source}:{origin.position.line}:{origin.position.column}"
+        self.lost.append(Lost(place, what or _shown(origin), why))
+
+    def rest(self, root: Field) -> None:
+        """List all that nobody took."""
+        for left in self._left(root):
+            self.lose(left, self._why(left))
+
+    def _left(self, at: Field) -> Iterator[Field]:
+        if at.path in self.taken or not at or at.path in SILENT or _is_servers(at.path):
+            return
+        below = [*at.fields.values(), *at.items]
+        if (below and any(one.path in self.taken for one in at.walk())) or at.path in ("", "spec", "metadata"):
+            for one in below:
+                yield from self._left(one)
+        else:
+            yield at
+
+    def _why(self, left: Field) -> str:
+        name = left.path.rpartition(".")[2]
+        if name in WHY:
+            return WHY[name]
+        way_out = f"; engines.{self.engine}.manifest is merged into what that engine renders" if self.engine else ""
+        return f"a spec has no such field{way_out}"
+
+    def job(self) -> Job:
+        """Make the Job; fields that do not fit one are lost, and why. Raises SpecError where none can be made."""
+        for _ in range(1000):
+            try:
+                job = Job.model_validate(self.fields)
+            except ValidationError as error:
+                self._drop(error)
+                continue
+            parse(dump(job), f"{self.source} as a spec")
+            return job
+        raise SpecError(f"{self.source}: too much of this does not fit a spec")
+
+    def _drop(self, error: ValidationError) -> None:
+        """Take out the first field that does not fit."""
+        first = error.errors(include_url=False)[0]
+        path = tuple(str(step) for step in first["loc"] if step != "[key]")
+        while path and not _has(self.fields, path):
+            path = path[:-1]
+        if not path or first["type"] == "missing":
+            raise SpecError(f"{self.source}: no spec can be made of this: {sentence(first)}")
+        origin = next((self.origins[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.origins), None)
+        _remove(self.fields, path)
+        place = f"{self.source}:{origin.position.line}:{origin.position.column}" if origin else self.source
+        self.lost.append(Lost(place, _shown(origin) if origin else ".".join(path), sentence(first)))
+
+
+def _shown(origin: Field) -> str:
+    text = origin.text
+    name = origin.path or "the document"
+    return f"{name}: {text if len(text) <= 60 else text[:57] + '...'}" if text and "\n" not in text else name
+
+
+def _is_servers(path: str) -> bool:
+    return path.endswith(LAST_APPLIED) or (path.startswith("metadata.") and path.endswith(SERVERS))
+
+
+def _has(fields: dict[str, Any], path: tuple[str, ...]) -> bool:
+    for step in path:
+        if not isinstance(fields, dict) or step not in fields:
+            return False
+        fields = fields[step]
+    return True
+
+
+def _remove(fields: dict[str, Any], path: tuple[str, ...]) -> None:
+    for step in path[:-1]:
+        fields = fields[step]
+    del fields[path[-1]]

@@ -1,0 +1,1 @@
+"""Mistakes in hand-written manifests, each found by one small rule."""

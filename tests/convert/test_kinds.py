@@ -1,0 +1,141 @@
+"""Manifests become specs: what is carried, and what is listed as not carried, with its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from allranks.convert.draft import Lost
+from allranks.convert.kinds import CARRY, from_manifest
+from allranks.errors import SpecError
+from allranks.manifest.gang import Manifest
+from allranks.manifest.read import read
+from allranks.spec.job import Job
+from allranks.spec.load import dump, parse
+from tests.lint import good
+
+
+def converted(text: str) -> tuple[Job, list[Lost]]:
+    contents = read(text, "m.yaml")
+    assert contents.unread == []
+    root = next(one for one in contents.documents if one["kind"].text in CARRY)
+    job, lost = from_manifest(Manifest("m.yaml", root, contents.documents))
+    assert parse(dump(job)) == job
+    return job, lost
+
+
+def test_an_mpijob_is_carried_whole() -> None:
+    job, lost = converted(good.MPIJOB)
+    assert (job.name, job.nodes, job.ranks, job.launcher, job.run) == ("digits", 2, 2, "mpirun", "python train.py")
+    assert (job.image, job.env, job.resources.gpus) == ("ghcr.io/acme/train:1", {"NCCL_DEBUG": "INFO"}, 2)
+    assert (str(job.resources.shm), {k: int(v) for k, v in job.resources.extra.items()}) == ("16Gi", {"rdma/rdma": 1})
+    assert job.network.annotations == {"k8s.v1.cni.cncf.io/networks": "kube-system/roce"}
+    assert [(one.claim, one.path, one.read_only) for one in job.volumes] == [("scratch", "/data", True)]
+    assert (job.schedule.namespace, len(job.schedule.tolerations)) == ("team-a", 2)
+    assert (job.failure.restarts, job.failure.clean) == (2, "running")
+    assert [(one.where, one.what.rpartition(".")[2].partition(":")[0]) for one in lost] == [
+        ("m.yaml:21:13", "--mca plm_rsh_args -o ServerAliveInterval=2"),
+        ("m.yaml:8:3", "launcherCreationPolicy"),
+        ("m.yaml:15:7", "restartPolicy"),
+        ("m.yaml:25:7", "restartPolicy"),
+        ("m.yaml:37:15", "securityContext"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "ranks", "launcher"),
+    [
+        ("MPIJOB", 2, 2, "mpirun"),
+        ("DEEPSPEED_MPIJOB", 2, 2, "deepspeed"),
+        ("PYTORCHJOB", 4, 2, "torchrun"),
+        ("JOBSET", 2, 2, "torchrun"),
+        ("TRAINJOB", 2, 2, "torchrun"),
+        ("MPI_TRAINJOB", 2, 2, "mpirun"),
+        ("JOB", 2, 1, "native"),
+    ],
+)
+def test_every_kind_gives_its_nodes_ranks_and_launcher(name: str, nodes: int, ranks: int, launcher: str) -> None:
+    job, lost = converted(good.ALL[name])
+    assert (job.name, job.nodes, job.ranks, job.launcher, job.argv) == (
+        "digits", nodes, ranks, launcher, ("python", "train.py")
+    )  # fmt: skip
+    assert all(one.where.startswith("m.yaml:") and one.why for one in lost)
+
+
+def test_the_first_version_of_the_mpijob_is_read_too() -> None:
+    text = good.MPIJOB.replace("v2beta1", "v1").replace(
+        "  runPolicy:\n    cleanPodPolicy: Running\n    backoffLimit: 2\n", "  cleanPodPolicy: All\n"
+    )
+    job, _ = converted(text)
+    assert (job.nodes, job.failure.clean) == (2, "all")
+
+
+def test_a_launcher_that_is_a_worker_is_a_node_more() -> None:
+    job, _ = converted(
+        good.MPIJOB.replace("  slotsPerWorker: 2\n", "  slotsPerWorker: 2\n  runLauncherAsWorker: true\n").replace(
+            '"4"', '"6"'
+        )
+    )
+    assert (job.nodes, job.ranks) == (3, 2)
+
+
+def test_without_its_runtime_a_trainjob_names_it() -> None:
+    text = good.MPI_TRAINJOB.split("---\n")[1]
+    job, _ = converted(text)
+    assert (job.engines.trainjob.runtime, job.nodes, job.launcher) == ("mpi", 2, "mpirun")
+
+
+def test_what_only_one_engine_understands_is_listed_with_the_way_out() -> None:
+    text = good.JOBSET.replace(
+        "            tolerations:", "            serviceAccountName: robot\n            tolerations:"
+    )
+    _, lost = converted(text)
+    found = next(one for one in lost if "serviceAccountName" in one.what)
+    assert "engines.jobset.manifest" in found.why
+    assert text.splitlines()[int(found.where.split(":")[1]) - 1].strip() == "serviceAccountName: robot"
+
+
+def test_a_value_that_does_not_fit_a_spec_is_listed_and_the_rest_is_carried() -> None:
+    text = good.JOBSET.replace("memory: 32Gi", "memory: 1m").replace(
+        "name: NCCL_DEBUG, value: INFO", "name: a-b, value: x"
+    )
+    job, lost = converted(text)
+    assert (job.resources.memory, job.env, job.nodes) == (None, {}, 2)
+    told = " ".join(map(str, lost))
+    assert "allowed is 1Mi or more" in told
+    assert "a variable's name has letters, digits and _" in told
+
+
+def test_a_command_that_cannot_be_taken_apart_is_kept_whole_and_said() -> None:
+    job, lost = converted(good.PYTORCHJOB.replace("torchrun --nnodes", "./prepare.sh; torchrun --nnodes"))
+    assert (job.launcher, job.argv[:2]) == ("once", ("bash", "-c"))
+    why = next(one.why for one in lost if one.what == "the command")
+    assert why.startswith("kept whole, as one process a node, because of './prepare.sh' before torchrun")
+
+
+def test_pods_that_differ_are_told() -> None:
+    text = good.PYTORCHJOB.replace(
+        "      template: *pod\n", "      template: {spec: {containers: [{name: pytorch, image: other}]}}\n"
+    )
+    _, lost = converted(text)
+    assert [one.why for one in lost if one.what.endswith("image: other")] == ["all nodes of a gang are alike"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("    Launcher:\n", "    Laucher:\n", "m.yaml:6:1: no mpiReplicaSpecs.Launcher"),
+        ("command: [mpirun, --allow", "was: [mpirun, --allow", ""),
+        ("command:", "was:", "no command here, so the image's own would run"),
+    ],
+)  # fmt: skip
+def test_a_manifest_without_anything_to_run_is_refused_with_its_place(old: str, new: str, said: str) -> None:
+    text = good.MPIJOB.replace(old, new)
+    if said.startswith("no command"):
+        text = text.replace("            args:", "            more:")
+    if not said:
+        job, lost = converted(text)
+        assert job.argv[0] == "-x"
+        assert "the image's own ENTRYPOINT takes these arguments" in " ".join(one.why for one in lost)
+        return
+    with pytest.raises(SpecError, match=said):
+        converted(text)
