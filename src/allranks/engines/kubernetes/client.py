@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -177,6 +178,12 @@ def connect() -> Client:
 
 def why_not() -> str:
     """Why no cluster can be asked; empty when one can be tried. Nothing is sent."""
+    return _why_not(*(os.environ.get(name, "") for name in ("KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST")))
+
+
+@functools.lru_cache(maxsize=1)
+def _why_not(*_: str) -> str:
+    """Read once, for all engines that ask."""
     try:
         kubeconfig.load()
     except EngineError as error:
