@@ -239,7 +239,14 @@ class KubernetesEngine:
                 except NotInstalled:
                     continue
         newest = sorted(found, key=lambda main: str(main["metadata"]["creationTimestamp"]), reverse=True)
-        return [state.listed(self.name, main) for main in newest]
+        return [self._listed(client, main) for main in newest]
+
+    def _listed(self, client: Client, main: Object) -> Status:
+        """Of a run that is over its record tells more than its object, where this client has seen that."""
+        status, metadata = state.listed(self.name, main), main["metadata"]
+        seen = kept.read(client.access.context, str(metadata["namespace"]), str(metadata["name"]))
+        known = seen is not None and seen.uid == metadata["uid"] and seen.status.is_over
+        return seen.status if seen is not None and known and status.is_over else status
 
 
 def _without_object(status: Status) -> Status:
