@@ -141,5 +141,5 @@ def cancelled(space: Space) -> Any:
     for _ in range(2):
         done = space.allranks("cancel", "gang")
         assert done.returncode == 0, done.stderr
-    shown = "jsonpath={range .items[*]}{.status.phase} {end}"
-    return "Running" not in kubectl("-n", space.name, "get", "pods", "-o", shown)
+    shown = "jsonpath={range .items[*]}{.status.containerStatuses[*].state.running.startedAt}{end}"
+    return not kubectl("-n", space.name, "get", "pods", "-o", shown)

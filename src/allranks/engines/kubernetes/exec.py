@@ -6,13 +6,15 @@ size of the terminal). kubectl's newer v5 only adds a way to close the input, wh
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 from allranks.engines.kubernetes.client import CONNECT, Client
@@ -21,13 +23,17 @@ from allranks.engines.kubernetes.refusals import Unreachable, refusal
 from allranks.errors import EngineError
 
 if TYPE_CHECKING:
-    from websockets.sync.client import ClientConnection
+    from websockets.asyncio.client import ClientConnection
 
 EXEC = Kind("v1", "Pod", "pods/exec")
 STDIN, STDOUT, STDERR, END, SIZE = range(5)
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+OPEN, CLOSE = 3 * CONNECT, 1.0
+"""Seconds for a session to begin, and to end once we hang up."""
 MOST = 64 * 2**20
 """Bytes of one message, and of the output that is kept of a command."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,10 +46,14 @@ class Done:
 
 
 class Session:
-    """A command that runs in a pod. Reading and writing may be done by different threads."""
+    """A command that runs in a pod. Reading and writing may be done by different threads.
 
-    def __init__(self, socket: ClientConnection) -> None:
-        self._socket = socket
+    Its line is one thread's, with an event loop. With a thread that reads a TLS socket while another one writes to it
+    (websockets' synchronous client, Python 3.11) the handshake of one session in some hundreds hung.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, socket: ClientConnection) -> None:
+        self._loop, self._socket = loop, socket
         self.code: int | None = None
 
     def read(self, timeout: float | None = None) -> tuple[int, bytes] | None:
@@ -55,7 +65,7 @@ class Session:
 
         while True:
             try:
-                message = self._socket.recv(timeout)
+                message = _wait_for(self._loop, self._socket.recv(), timeout)
             except ConnectionClosed as closed:
                 if self.code is None:
                     raise Unreachable(f"the line to the command in the pod broke: {closed}") from closed
@@ -81,15 +91,44 @@ class Session:
 
     def close(self) -> None:
         """Hang up; who reads in another thread wakes up."""
-        self._socket.close()
+        try:
+            _wait_for(self._loop, self._socket.close(), 2 * CLOSE)
+        except (TimeoutError, RuntimeError):
+            pass  # the other side does not answer, or it was closed before
 
     def _send(self, channel: int, data: bytes) -> None:
         from websockets.exceptions import ConnectionClosed
 
         try:
-            self._socket.send(bytes([channel]) + data)
+            _wait_for(self._loop, self._socket.send(bytes([channel]) + data), None)
         except ConnectionClosed:
             pass  # how it ended is for the reader to find
+
+
+def _wait_for(loop: asyncio.AbstractEventLoop, doing: Coroutine[Any, Any, T], timeout: float | None) -> T:
+    """Have the session's thread do it. Raises TimeoutError, and then it was not done."""
+    if loop.is_closed():
+        doing.close()
+        raise RuntimeError("the session is over")
+    done = asyncio.run_coroutine_threadsafe(doing, loop)
+    try:
+        return done.result(timeout)
+    except FutureTimeoutError:
+        done.cancel()
+        raise TimeoutError from None
+
+
+@contextmanager
+def _loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 @contextmanager
@@ -98,22 +137,36 @@ def session(
     tty: bool = False,
 ) -> Iterator[Session]:  # fmt: skip
     """Start a command in a pod's container. Raises Refused, Missing, Unreachable."""
-    from websockets.exceptions import InvalidHandshake, InvalidStatus
-    from websockets.sync.client import connect
-    from websockets.typing import Subprotocol
-
     said = {"stdin": stdin, "stdout": True, "stderr": not tty, "tty": tty}
     query = urlencode([("container", container), *((name, str(value).lower()) for name, value in said.items()),
                        *(("command", word) for word in argv)])  # fmt: skip
+    with _loop() as loop:
+        socket = _connect(client, loop, namespace, pod, query)
+        running = Session(loop, socket)
+        try:
+            yield running
+        finally:
+            running.close()
+
+
+def _connect(client: Client, loop: asyncio.AbstractEventLoop, namespace: str, pod: str, query: str) -> ClientConnection:
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import InvalidHandshake, InvalidStatus
+    from websockets.typing import Subprotocol
+
     access = client.access
     url = access.server.replace("http", "ws", 1) + f"{POD.path(namespace, pod, 'exec')}?{query}"
     options: dict[str, Any] = {"ssl": access.tls(), "server_hostname": access.server_name or None}
-    try:
-        socket = connect(
+
+    async def dial() -> ClientConnection:
+        return await connect(
             url, additional_headers=access.headers(), subprotocols=[Subprotocol(name) for name in PROTOCOLS],
-            open_timeout=3 * CONNECT, close_timeout=1, max_size=MOST, compression=None, proxy=access.proxy or None,
-            **(options if url.startswith("wss") else {}),
+            open_timeout=OPEN, close_timeout=CLOSE, max_size=MOST, compression=None, ping_interval=None,
+            proxy=access.proxy or None, **(options if url.startswith("wss") else {}),
         )  # fmt: skip
+
+    try:
+        return _wait_for(loop, dial(), 2 * OPEN)
     except InvalidStatus as error:
         answer = error.response
         raise refusal(
@@ -121,10 +174,6 @@ def session(
         ) from error
     except (OSError, TimeoutError, InvalidHandshake) as error:
         raise client.unreachable(error) from error
-    try:
-        yield Session(socket)
-    finally:
-        socket.close()
 
 
 def run(
