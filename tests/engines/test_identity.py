@@ -15,6 +15,7 @@ import pytest
 
 from allranks import engines
 from allranks.engines.engine import Pretend
+from allranks.engines.mpijob import identity as mpijob
 from allranks.errors import UsageError
 from allranks.node import bundle
 from allranks.node.place import NoPlace, Place, Surroundings
@@ -118,6 +119,11 @@ def test_an_agent_that_mpirun_started_needs_to_be_the_only_one_of_its_node(
     with pytest.raises(NoPlace) as caught:
         place_of("mpijob", pod, tmp_path, **changes)
     assert str(caught.value) == message
+
+
+def test_an_agent_that_mpich_or_intel_mpi_started_finds_its_place_too() -> None:
+    env = {"PMI_RANK": "2", "PMI_SIZE": "3", "MPI_LOCALNRANKS": "1", "ALLRANKS_COORDINATOR": "g-worker-0.g"}
+    assert mpijob.place(Surroundings(env, 3)) == Place(2, 3, "g-worker-0.g")
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ def test_the_local_engine_is_found_by_name_and_keeps_logs() -> None:
 
 
 def test_a_mistyped_engine_is_an_error_with_the_nearest_name() -> None:
-    with pytest.raises(UsageError, match=r"^no such engine: locl; allowed: local; did you mean local\?$"):
+    with pytest.raises(UsageError, match=r"^no such engine: locl; allowed: local, .*; did you mean local\?$"):
         engines.get("locl")
 
 
 def test_an_engine_of_a_later_version_says_so() -> None:
-    with pytest.raises(EngineError, match=r"^engine mpijob is not in this version of allranks; it has: local$"):
-        engines.get("mpijob")
+    with pytest.raises(EngineError, match=r"^engine ray is not in this version of allranks; it has: local, "):
+        engines.get("ray")
 
 
 def test_the_registry_imports_nothing_heavy() -> None:

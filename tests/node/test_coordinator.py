@@ -475,6 +475,15 @@ def test_a_command_that_succeeds_leaves_the_gang_idle_once_its_ranks_are_swept()
     assert (status.phase, status.reason, status.causes) == ("cancelled", "enough", [])
 
 
+def test_a_client_that_asks_can_end_the_whole_run_once() -> None:
+    g = staying()
+    request = {"what": "cancel", "reason": "by hand", "code": 130}
+    assert answer(g.coordinator, request) == {"cancelled": g.gang.run}
+    status = g.coordinator.status
+    assert (status.phase, status.reason, status.exit_code) == ("cancelled", "by hand", 130)
+    assert answer(g.coordinator, request) == {"refused": "the run is about to end"}
+
+
 def test_a_replaced_coordinator_knows_the_command_and_that_it_was_lost_in_it() -> None:
     g = staying()
     g.coordinator.give(["true"], 0)

@@ -59,3 +59,95 @@ def test_an_environment_that_does_not_say_which_node_it_is_is_told(tmp_path: Pat
     done = run_init(tmp_path, {}, "true")
     assert done.returncode == 42
     assert "cannot tell which node this is: PET_NNODES is not set (read as engine pytorchjob)" in done.stdout
+
+
+def run_container(
+    folder: Path, place: dict[str, str], *argv: str, **changes: object
+) -> subprocess.CompletedProcess[str]:
+    """One node as its pod would start it: a plan and a secret that are mounted, and a state that is not there yet."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    state, mounted = folder / "run" / "state", folder / "mounted"
+    gang = make_gang(
+        engine="pytorchjob", nodes=1, ranks_per_node=1, argv=argv,
+        state=str(state), cache=str(folder / "run" / "cache"),
+        port=port, restarts=0, termination=str(folder / "termination-log"), **{"workdir": "", **changes},
+    )  # fmt: skip
+    mounted.mkdir(exist_ok=True)
+    (mounted / "secret").write_text("ab" * 32)
+    (mounted / "plan.json").write_text(json.dumps(vars(gang)))
+    (folder / "termination-log").write_text("")  # kubelet makes a fresh one for each container
+    return subprocess.run(
+        [sys.executable, SUPERVISOR, "init", mounted / "plan.json"],
+        env={**os.environ, "TMPDIR": str(folder / "run" / "tmp"), **place}, cwd=folder,
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.mark.gang
+def test_a_container_lays_out_its_run_and_starts_where_its_image_says(tmp_path: Path) -> None:
+    done = run_container(tmp_path, PLACE, "sh", "-c", "pwd && touch $TMPDIR/x")
+    assert done.returncode == 0, done.stderr + done.stdout
+    state = tmp_path / "run" / "state"
+    assert (state / "logs" / "attempt-0" / "rank-0.log").read_text() == f"{tmp_path}\n"
+    assert json.loads((tmp_path / "termination-log").read_text())["phase"] == "succeeded"
+    assert (state / "secret").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.gang
+def test_a_container_that_gave_up_does_so_at_once_when_it_is_started_again(tmp_path: Path) -> None:
+    first = run_container(tmp_path, PLACE, "sh", "-c", "echo ran >> ran; exit 7")
+    words = (tmp_path / "termination-log").read_text()
+    again = run_container(tmp_path, PLACE, "sh", "-c", "echo ran >> ran; exit 7")
+    assert (first.returncode, again.returncode) == (42, 42)
+    assert (tmp_path / "ran").read_text() == "ran\n"
+    assert json.loads(words)["causes"][0]["exit"] == 7
+    assert (tmp_path / "termination-log").read_text() == words
+
+
+@pytest.mark.gang
+def test_pods_that_the_engine_made_anew_go_on_counting(tmp_path: Path) -> None:
+    done = run_container(tmp_path, {**PLACE, "ALLRANKS_RESTART": "2"}, "sh", "-c", "exit $ALLRANKS_ATTEMPT")
+    assert done.returncode == 42
+    record = json.loads((tmp_path / "run" / "state" / "status.json").read_text())
+    assert record["causes"][0]["message"].endswith("which pytorchjob has made anew (restart 2)")
+    assert (record["restarts"], record["causes"][0]["attempt"]) == ({"used": 1, "allowed": 0}, 1999)
+
+
+@pytest.mark.gang
+def test_a_container_says_why_it_could_not_even_start(tmp_path: Path) -> None:
+    done = run_container(tmp_path, {}, "true")
+    assert done.returncode == 42
+    left = json.loads((tmp_path / "termination-log").read_text())
+    assert "cannot tell which node this is: PET_NNODES is not set" in left["reason"]
+    elsewhere = run_container(tmp_path, PLACE, "true", workdir="/nowhere")
+    assert elsewhere.returncode == 73
+    left = json.loads((tmp_path / "termination-log").read_text())
+    assert left["causes"][0]["message"] == "cannot start: workdir /nowhere is not in the image or on a volume"
+
+
+@pytest.mark.gang
+def test_a_container_that_must_end_does_so_as_soon_as_its_ranks_have(tmp_path: Path) -> None:
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    gang = make_gang(
+        engine="pytorchjob", nodes=1, ranks_per_node=1, argv=("sh", "-c", "echo on; exec sleep 600"), port=port,
+        state=str(tmp_path / "state"), cache=str(tmp_path / "cache"), workdir="", grace=300.0, restarts=3,
+    )  # fmt: skip
+    (mounted / "secret").write_text("ab" * 32)
+    (mounted / "plan.json").write_text(json.dumps(vars(gang)))
+    with subprocess.Popen(
+        [sys.executable, SUPERVISOR, "init", mounted / "plan.json"], env={**os.environ, **PLACE}, cwd=tmp_path,
+        stdout=subprocess.PIPE, text=True,
+    ) as init:  # fmt: skip
+        assert init.stdout is not None
+        try:
+            assert init.stdout.readline() == "0 rank 0 | on\n"
+            init.terminate()
+            assert init.wait(30) == 143
+        finally:
+            init.kill()

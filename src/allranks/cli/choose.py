@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from allranks import engines
 from allranks.engines.engine import Engine
-from allranks.errors import NotFound, UsageError
+from allranks.errors import EngineError, NotFound, UsageError
 from allranks.node.status import Status
 
 
@@ -27,8 +27,22 @@ def _not_empty(ctx: click.Context, param: click.Parameter, name: str | None) -> 
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    runs = [status for engine in engines.usable() for status in engine.list()]
+    runs = [status for _, status in all_runs(quiet=True)]
     return [CompletionItem(run.name, help=run.phase) for run in runs if run.name.startswith(incomplete)]
+
+
+def all_runs(*, quiet: bool = False) -> list[tuple[Engine, Status]]:
+    """The runs of every engine, newest first. One that cannot be asked is said once on stderr, and hides no other."""
+    found: list[tuple[Engine, Status]] = []
+    said: set[str] = set()
+    for engine in engines.usable():
+        try:
+            found += [(engine, status) for status in engine.list()]
+        except EngineError as error:
+            if not quiet and str(error) not in said:
+                click.echo(f"runs not shown: {str(error).splitlines()[0]}", err=True)
+            said.add(str(error))
+    return sorted(found, key=lambda one: one[1].started, reverse=True)
 
 
 def pick(name: str | None) -> tuple[Engine, Status]:
@@ -44,7 +58,7 @@ def pick_living(name: str | None) -> tuple[Engine, Status]:
     """The run of that name, or the only one that is alive: nobody ends a run by guessing. Raises NotFound."""
     if name:
         return _named(name)
-    living = [(engine, status) for engine in engines.usable() for status in engine.list() if not status.is_over]
+    living = [(engine, status) for engine, status in all_runs() if not status.is_over]
     if len(living) == 1:
         return living[0]
     names = ", ".join(status.name for _, status in living)
@@ -52,17 +66,20 @@ def pick_living(name: str | None) -> tuple[Engine, Status]:
 
 
 def _named(name: str) -> tuple[Engine, Status]:
-    missing = NotFound(f"no run named {name}")
+    missing: list[NotFound] = []
+    silent: list[str] = []
     for engine in engines.usable():
         try:
             return engine, engine.status(name)
         except NotFound as error:
-            missing = error
-    raise missing
+            missing.append(error)
+        except EngineError as error:
+            silent += [str(error)] if str(error) not in silent else []
+    said = str(missing[0]) if missing else f"no run named {name}"
+    raise NotFound("\n".join([said, *(f"It may be elsewhere: {why}" for why in silent)]))
 
 
 def _newest() -> tuple[Engine, Status]:
-    for engine in engines.usable():
-        for status in engine.list():
-            return engine, status
+    for engine, status in all_runs():
+        return engine, status
     raise NotFound("there are no runs here; start one with: allranks run -- python SCRIPT")

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from allranks import engines
 from allranks.cli import output as out
 from allranks.cli import words
+from allranks.cli.choose import all_runs
 
 if TYPE_CHECKING:
     from allranks.node.status import Status
@@ -21,7 +21,7 @@ def command(output: str | None) -> None:
 
     `digits.1` is the run before the newest one named `digits`.
     """
-    runs = [status for engine in engines.usable() for status in engine.list()]
+    runs = [status for _, status in all_runs()]
     if output:
         out.write([run.to_json() for run in runs], output)
     elif runs:
@@ -34,11 +34,12 @@ def _table(runs: list[Status]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for title in ("NAME", "PHASE", "NODES", "RANKS", "RESTARTS", "STARTED", "TOOK", "WHY"):
+    for title in ("NAME", "ENGINE", "PHASE", "NODES", "RANKS", "RESTARTS", "STARTED", "TOOK", "WHY"):
         table.add_column(title, no_wrap=title != "WHY")
     for run in runs:
         table.add_row(
             run.name,
+            run.engine,
             run.phase,
             str(len(run.nodes)),
             str(run.world_size),

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from allranks import engines
 from allranks.cli import output as out
 from allranks.cli.spec_options import SpecCommand, plan_of, spec_options
 
+if TYPE_CHECKING:
+    from allranks.engines.engine import Engine, Plan
+
 
 @click.command(cls=SpecCommand)
 @spec_options
+@click.option("--check", is_flag=True, help="Have the cluster's API server judge it (server-side dry-run).")
 @out.output_option("yaml", "json")
-def command(engine: str, output: str | None, **options: object) -> None:
+def command(engine: str, check: bool, output: str | None, **options: object) -> None:
     """Show what `run` would start, as YAML, and what the engine does not honour.
 
-    Nothing is started or written. Notes go to stderr.
+    Nothing is started or written. Notes go to stderr. What nobody reads is cut short, unless -o says otherwise.
     """
-    plan = plan_of(engines.get(engine), options)
+    chosen = engines.get(engine)
+    plan = plan_of(chosen, options)
+    if check:
+        _check(chosen, plan)
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
     if output == "json":
         out.write({"name": plan.name, "engine": plan.engine, "documents": plan.documents, "notes": plan.notes}, "json")
     else:
-        click.echo(out.as_yaml(*plan.documents), nl=False)
+        from allranks.spec import write
+
+        documents = plan.documents if output else [write.shortened(document) for document in plan.documents]
+        click.echo(write.documents(documents), nl=False)
+
+
+def _check(engine: Engine, plan: Plan) -> None:
+    """Raise EngineError for what the engine would refuse; say on stderr that there is nothing."""
+    from allranks.engines.engine import CanCheck
+    from allranks.errors import EngineError
+
+    if not isinstance(engine, CanCheck):
+        raise EngineError(f"engine {engine.name} has nobody to check a plan")
+    engine.check(plan)
+    objects = ", ".join(f"{document['kind']} {document['metadata']['name']}" for document in plan.documents)
+    click.echo(f"checked: the cluster would take {objects}", err=True)

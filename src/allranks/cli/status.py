@@ -49,6 +49,8 @@ def show(status: Status, console: Console) -> None:
     console.print(f"{status.name}: {status.phase}", style=words.style(status.phase), end="")
     console.print(f" - {status.reason}" if status.reason else "", soft_wrap=True)
     console.print("  ".join(_facts(status)), soft_wrap=True)
+    if status.conditions:
+        console.print(f"its object says: {', '.join(status.conditions)}", soft_wrap=True)
     if status.straggler:
         console.print(words.straggling(status), style="yellow", soft_wrap=True)
     console.print(_table(status.nodes))

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from allranks.engines.engine import Engine, Pretend
 
-ENGINES: dict[str, str] = {"local": "allranks.engines.local.control"}
+ENGINES: dict[str, str] = {
+    "local": "allranks.engines.local.control",
+    "mpijob": "allranks.engines.mpijob.control",
+    "trainjob": "allranks.engines.trainjob.control",
+    "pytorchjob": "allranks.engines.pytorchjob.control",
+    "jobset": "allranks.engines.jobset.control",
+    "runai": "allranks.engines.runai.control",
+}
 """Name to the module that holds ``ENGINE``."""
 
 LATER: dict[str, str] = {
-    "mpijob": "MPIJob of the Kubeflow MPI operator",
-    "trainjob": "TrainJob of Kubeflow Trainer",
-    "pytorchjob": "PyTorchJob of the Kubeflow training operator",
-    "jobset": "JobSet on any Kubernetes",
-    "runai": "Run:ai",
     "ray": "a Ray cluster",
 }
 """Engines that are not in this version, and what each will be."""

@@ -145,6 +145,14 @@ class CanPretend(Protocol):
         """
 
 
+@runtime_checkable
+class CanCheck(Protocol):
+    """Somebody else judges the engine's plans, and can be asked beforehand."""
+
+    def check(self, plan: Plan) -> None:
+        """Have the plan judged, starting nothing. Raises EngineError for the first thing that would be refused."""
+
+
 class Run(Protocol):
     """What this process started and may let go of: a gang, or a command of a gang that stays. ``lines`` are its own."""
 

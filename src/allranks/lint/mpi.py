@@ -105,7 +105,9 @@ def clean_pod_policy(subject: Subject) -> Iterator[Found]:
 
 def launcher_races(subject: Subject) -> Iterator[Found]:
     """A launcher that may run before its workers have names."""
-    policy = subject.spec["launcherCreationPolicy"]
+    policy, launcher = subject.spec["launcherCreationPolicy"], subject.role("Launcher")
+    if launcher and launcher.is_agent:
+        return
     if subject.role("Worker") and policy.text != "WaitForWorkersReady" and not _is_v1(subject):
         yield Found(
             policy, "the launcher starts beside its workers", "write launcherCreationPolicy: WaitForWorkersReady"

@@ -96,6 +96,8 @@ def rank_counts_pods(subject: Subject) -> Iterator[Found]:
     ):
         return
     role = subject.roles[0] if subject.roles else None
+    if role and role.is_agent:
+        return
     several = max(role.gpus if role else 0, subject.spec["nprocPerNode"].number or 1)
     if several > 1:
         fix = f"start it with torchrun --nproc-per-node={several}"

@@ -69,6 +69,11 @@ class Role:
         return int(amount) if amount else 0
 
     @property
+    def is_agent(self) -> bool:
+        """Whether it runs allranks' agent, which makes the ranks itself, and waits for the others by itself."""
+        return any(word.endswith("/agent.pyz") for word in self.argv)
+
+    @property
     def has_rdma(self) -> bool:
         """Whether it asks for a device that carries RDMA."""
         return any(RDMA.fullmatch(name) for name in self.resources)

@@ -1,4 +1,4 @@
-"""The node's one entry: ``init``, ``agent``, ``zygote``, ``ask``, ``shim`` and ``mpirun``.
+"""The node's one entry: ``init``, ``agent``, ``zygote``, ``ask``, ``record``, ``shell``, ``shim`` and ``mpirun``.
 
 Run as a module, from the bundle, or as a file by the user's own interpreter: then the folder that holds the
 package is on the path for these imports only, so that the job sees its own packages and not ours.
@@ -14,8 +14,12 @@ PARTS = {
     "agent": "allranks.node.agent",
     "zygote": "allranks.node.fork.zygote",
     "ask": "allranks.node.ask",
+    "record": "allranks.node.record",
+    "shell": "allranks.node.shell",
     "shim": "allranks.node.launch.shim",
     "mpirun": "allranks.node.launch.mpirun",
+    "over-ssh": "allranks.node.launch.over_ssh",
+    "sshd": "allranks.node.launch.sshd",
 }
 
 

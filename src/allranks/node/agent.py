@@ -18,6 +18,7 @@ from typing import Any, List, Mapping, Optional
 from allranks.node import processes, termination, wire
 from allranks.node.cancel import read_cancel
 from allranks.node.cause import Cause, utc
+from allranks.node.container import MADE_ANEW
 from allranks.node.files import say, write_whole
 from allranks.node.gang import Gang, load, read_secret
 from allranks.node.launch.spawn import Start
@@ -30,6 +31,8 @@ EXIT_DONE, EXIT_GIVEN_UP, EXIT_TERMINATED = 0, 42, 143
 REDIAL = 0.2
 SLOT_TAKEN_PAUSE = 1.0
 LISTEN_POLL = 0.003
+ATTEMPTS_OF_A_SET = 1000
+"""Attempt numbers go on rising over that, whatever the lost pods knew; the loss itself is one that counts."""
 LISTEN_WAIT = 1.0
 
 
@@ -46,9 +49,10 @@ class Agent:
         self._incarnation = new_incarnation()
         self._wire: Optional[wire.Wire] = None
         self.ranks = Ranks(gang, place.node, zygote, self._tell)
-        self.attempt, self.used = _recall(gang, place.node)
+        self.attempt, self.used = recall(gang, place.node)
         self._stopping: Optional[asyncio.Task[None]] = None
         self._looking: Optional[asyncio.Task[None]] = None
+        self._leaving = False
 
     def _tell(self, **message: Any) -> None:
         if self._wire is not None:
@@ -60,6 +64,8 @@ class Agent:
         give_up = time.monotonic() + self.gang.start_timeout
         why = "not tried"
         while time.monotonic() < give_up:
+            if self._leaving:
+                await asyncio.Event().wait()  # not again into a gang that this node leaves; whoever said so ends us
             try:
                 self._wire = await self._dial()
             except (OSError, wire.WireError) as error:
@@ -70,6 +76,8 @@ class Agent:
                 continue
             code = await self._converse(self._wire)
             self._wire = None
+            if self._leaving:
+                continue
             if code == EXIT_DONE:
                 await self.ranks.launcher_ends()
             await self._end_ranks()
@@ -211,11 +219,12 @@ class Agent:
         await self.ranks.stop(0.0)
 
     async def leave(self, why: str) -> None:
-        """Say bye and end this node's ranks."""
+        """Say bye and end this node's ranks, with all the grace they have; never dial again."""
+        self._leaving = True
         self._tell(type="bye", why=why)
         if self._wire is not None:
             await self._wire.flush()
-        await self.ranks.stop(min(self.gang.grace, 5.0))
+        await self.ranks.stop(self.gang.grace)
 
 
 def _host_name(gang: Gang, node: int) -> str:
@@ -226,14 +235,19 @@ def _memory_path(gang: Gang, node: int) -> str:
     return os.path.join(gang.state, f"node-{node}.json")
 
 
-def _recall(gang: Gang, node: int) -> List[int]:
-    """Attempt and restarts used, as an earlier life of this agent knew them."""
+def recall(gang: Gang, node: int) -> List[int]:
+    """Attempt and restarts used, as an earlier life of this agent knew them.
+
+    A pod that the engine has made anew knows only how often that happened: all its attempts count from there on.
+    """
     try:
         with open(_memory_path(gang, node), encoding="utf-8") as file:
             known = json.load(file)
         return [int(known["attempt"]), int(known["used"])]
     except (OSError, ValueError, KeyError, TypeError):
-        return [-1, 0]
+        made_anew = os.environ.get(MADE_ANEW, "")
+        times = int(made_anew) if made_anew.isascii() and made_anew.isdigit() else 0
+        return [times * ATTEMPTS_OF_A_SET - 1, times - 1] if times else [-1, 0]
 
 
 def _remember(gang: Gang, node: int, attempt: int, used: int) -> None:

@@ -1,4 +1,4 @@
-"""What a client asks of a gang: run a command, stop it. Signed like everything on the coordinator's port.
+"""What a client asks of a gang: run a command, stop it, end it all. Signed like everything on the coordinator's port.
 
 A client that holds the run's secret dials the coordinator itself; one that does not (the run is in a cluster) has
 ``ask PLAN REQUEST`` run on node 0.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping
 
 from allranks.node import wire
@@ -24,7 +25,7 @@ UNANSWERED = 69
 
 def answer(course: Course, request: Mapping[str, Any]) -> Dict[str, Any]:
     """The coordinator's side: do it, or say ``refused`` with the reason."""
-    handle = {"exec": _exec, "stop": _stop}.get(str(request.get("what")))
+    handle = {"exec": _exec, "stop": _stop, "cancel": _cancel}.get(str(request.get("what")))
     try:
         if handle is None:
             raise ValueError("no such request")
@@ -58,6 +59,13 @@ def _stop(course: Course, request: Mapping[str, Any]) -> Dict[str, Any]:
     return {"command": running.number}
 
 
+def _cancel(course: Course, request: Mapping[str, Any]) -> Dict[str, Any]:
+    if course.verdict is not None and course.verdict.whole:
+        return {"refused": "the run is about to end"}
+    course.cancel(str(request["reason"])[:300], int(request["code"]))
+    return {"cancelled": course.gang.run}
+
+
 def ask(gang: Gang, secret: bytes, **request: Any) -> Dict[str, Any]:
     """The client's side. Raises OSError or wire.WireError when there is no answer within ANSWER_WAIT seconds."""
 
@@ -80,6 +88,8 @@ def ask(gang: Gang, secret: bytes, **request: Any) -> Dict[str, Any]:
 def main(argv: List[str]) -> int:
     """``ask PLAN REQUEST``: the request is JSON, and so is the answer on stdout."""
     gang = load(argv[0])
+    if gang.engine != "local":
+        gang = replace(gang, coordinator="127.0.0.1")  # this is its node, and the name may not resolve
     try:
         answered = ask(gang, read_secret(gang.state), **json.loads(argv[1]))
     except (OSError, ValueError, wire.WireError) as error:

@@ -12,7 +12,22 @@ from typing import List
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EPOCH = (1980, 1, 1, 0, 0, 0)
-MAIN = "import sys\n\nfrom allranks.node.__main__ import main\n\nsys.exit(main())\n"
+MAIN = """import sys
+
+if sys.version_info < (3, 8):
+    why = "the image's python3 is %d.%d, and allranks needs 3.8 or newer in it" % sys.version_info[:2]
+    sys.stderr.write("allranks: " + why + "\\n")
+    try:
+        open("/dev/termination-log", "w").write(why)
+    except (IOError, OSError):
+        pass
+    sys.exit(42)
+
+from allranks.node.__main__ import main
+
+sys.exit(main())
+"""
+"""Understood by every Python, so that one that is too old can say so; 42 is for good."""
 # In the package these hold what needs more than the standard library.
 EMPTY = ("allranks/engines/__init__.py",)
 

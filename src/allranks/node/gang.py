@@ -18,11 +18,13 @@ class Gang:
     beyond it: lists of modules to import before ranks are forked, and their compiled code. ``addresses`` are the
     nodes' own addresses where the engine knows them beforehand. An agent sends a heartbeat every ``heartbeat``
     seconds; one that is silent for ``lease`` is lost. A log file holds at most ``log_limit`` bytes.
+    ``secret`` is where an engine has mounted the run's secret, if not beside the plan.
     ``identity`` is the engine by whose variables an agent finds its place, where that is not ``engine`` itself: then
     ``pods`` say what each node of this machine pretends to be.
     ``rdma`` is what the spec asks of the network (auto, required, off), and empty where nothing is decided about it; a
     node reads its network's files below its own one of ``fabric_roots``, or below / where there are none. ``network``
     is what an agent has decided to set on its own node, and is in no plan.
+    ``hosts`` are the names by which nodes of other machines find each other, where mpirun must know them all.
     A gang that ``stays`` is idle until it is given a command, and again after it; ``argv`` is then only what its
     zygotes are made ready for. ``first_attempt`` is that of the command that ``argv`` is.
     """
@@ -40,6 +42,7 @@ class Gang:
     cache: str = ""
     port: int = 0
     addresses: Tuple[str, ...] = ()
+    hosts: Tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     stays: bool = False
     restarts: int = 0
@@ -57,6 +60,7 @@ class Gang:
     fabric_roots: Tuple[str, ...] = ()
     network: Mapping[str, str] = field(default_factory=dict)
     termination: str = ""
+    secret: str = ""
 
     @property
     def learned(self) -> str:
@@ -107,7 +111,7 @@ class Gang:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Gang:
         fields: Dict[str, Any] = dict(data)
-        for name in ("argv", "addresses", "fabric_roots"):
+        for name in ("argv", "addresses", "hosts", "fabric_roots"):
             fields[name] = tuple(fields.get(name, ()))
         fields["pods"] = tuple(Pod.from_json(pod) for pod in fields.get("pods", ()))
         return cls(**fields)

@@ -20,7 +20,7 @@ import time
 from dataclasses import replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from allranks.node import bundle, processes
+from allranks.node import bundle, container, processes
 from allranks.node.cancel import read_cancel, write_cancel
 from allranks.node.cause import utc
 from allranks.node.death import signal_name
@@ -30,12 +30,14 @@ from allranks.node.fork import interpreter
 from allranks.node.gang import Gang, load
 from allranks.node.listen import read_record, reserve, write_record
 from allranks.node.place import ROOT, NoPlace, find_place
+from allranks.node.relay import Relay
 from allranks.node.status import Status
 
 BACKLOG = 1024
 RESPAWN_PAUSE = 0.5
 CANCEL_MARGIN = 10.0
 LAST_WORDS = 2.0
+RELAY_WAIT = 5.0
 STOPPED_POLL = 0.5
 EXIT_GIVEN_UP = 42
 EXIT_BROKE = 70
@@ -60,6 +62,7 @@ class Init:
         self._cancelled = False
         self._code = 0
         self._zygote_name = f"allranks-{secrets.token_hex(8)}"
+        self._relays = [] if gang.engine == "local" else [Relay(gang, node) for node in nodes]
 
     # ---- set-up
 
@@ -70,9 +73,11 @@ class Init:
         self._port = self._listen() if 0 in self._nodes else None
         self._forks = self._listen_for_agents()
         self._ours, self._zygotes_lifeline = _pipe()
+        for relay in self._relays:
+            relay.start()
         self._start_zygote()
         for node in self._nodes:
-            self._start_agent(node)
+            self._start_agent(node, container.made_anew(self.gang, node))
         try:
             while self._agents:
                 self._wait(wake)
@@ -238,6 +243,8 @@ class Init:
         processes.kill_descendants(os.getpid())
         if 0 in self._nodes:
             self._complete_record()
+        for relay in self._relays:
+            relay.finish(RELAY_WAIT)
 
     def _complete_record(self) -> None:
         status = read_record(self.gang.state) or Status(self.gang.run, self.gang.engine)
@@ -272,18 +279,48 @@ def take_lock(state: str) -> int:
 
 def main(argv: List[str]) -> int:
     """``init PLAN [--lifeline FD]``."""
-    lifeline = int(argv[2]) if argv[1:2] == ["--lifeline"] else None
     gang = load(argv[0])
+    if gang.engine != "local":
+        return _in_container(gang, argv[0])
+    lifeline = int(argv[2]) if argv[1:2] == ["--lifeline"] else None
     try:
-        nodes = range(gang.nodes) if gang.engine == "local" else [find_place(gang.engine, gang.nodes, os.environ).node]
         take_lock(gang.state)
         reserve(gang.state, gang.world_size)
-        return Init(gang, argv[0], lifeline, nodes).run()
-    except NoPlace as error:
-        log(f"cannot tell which node this is: {error} (read as engine {gang.engine})")
-        return EXIT_GIVEN_UP
-    except BlockingIOError:
-        log(f"a run named {gang.run} is alive: its lock is held")
+        return Init(gang, argv[0], lifeline, range(gang.nodes)).run()
     except OSError as error:
-        log(f"cannot start: {error}")
+        log(_cannot_start(gang, error))
     return EXIT_CANTCREAT
+
+
+def _in_container(gang: Gang, mounted: str) -> int:
+    """The one node that this container is, unless it has given up before."""
+    node = None
+    try:
+        container.take_environment()
+        if container.gave_up(gang):
+            log("this container has given up the run before it was started again")
+            return EXIT_GIVEN_UP
+        node = find_place(gang.engine, gang.nodes, os.environ).node
+        gang = container.lay_out(gang, mounted)
+        take_lock(gang.state)
+        reserve(gang.state, gang.world_size)
+        code = Init(gang, container.plan_of(gang), None, [node]).run()
+        if code == EXIT_GIVEN_UP:
+            container.give_up(gang)
+        return code
+    except NoPlace as error:
+        code, why = EXIT_GIVEN_UP, f"cannot tell which node this is: {error} (read as engine {gang.engine})"
+    except OSError as error:
+        code, why = EXIT_CANTCREAT, _cannot_start(gang, error)
+    log(why)
+    try:
+        container.leave_reason(gang, node, why, code)
+    except OSError as error:
+        log(f"cannot leave that in {gang.termination}: {error}")
+    return code
+
+
+def _cannot_start(gang: Gang, error: OSError) -> str:
+    if isinstance(error, BlockingIOError):
+        return f"a run named {gang.run} is alive: its lock is held"
+    return f"cannot start: {error}"

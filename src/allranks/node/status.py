@@ -103,7 +103,8 @@ class Status:
     ``attempt`` counts from 0. ``restarts`` holds ``used`` and ``allowed``. ``exit_code`` is what ``run``
     exits with once the phase is one of ENDED. ``notes`` are lines a user should see once. ``stays`` says that the gang
     is idle between ``commands`` and ends only when it is ended. ``attempts`` are the newest ones. ``straggler`` is
-    whom the others wait for, once that takes seconds, long before it is taken for a hang.
+    whom the others wait for, once that takes seconds, long before it is taken for a hang. ``conditions`` are those of
+    the engine's own object that hold, each as ``Type (Reason)``.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Status:
     commands: List[CommandStatus] = field(default_factory=list)
     attempts: List[AttemptStatus] = field(default_factory=list)
     straggler: Optional[Straggler] = None
+    conditions: List[str] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:

@@ -117,9 +117,8 @@ Memory = Annotated[Quantity, AfterValidator(_memory)]
 # Values may be written bare (OMP_NUM_THREADS: 4); the loader keeps the text as it stands in the file.
 Scalar = Annotated[Text, WithJsonSchema({"type": ["string", "number", "boolean"]})]
 EnvName = Annotated[str, AfterValidator(_env_name)]
-Manifest = Annotated[
-    dict[str, Any], AfterValidator(_plain_data), about("Merged last into what the engine renders.", "its own")
-]
+Data = Annotated[dict[str, Any], AfterValidator(_plain_data)]
+Manifest = Annotated[Data, about("Merged last into what the engine renders.", "its own")]
 
 
 def _form_of_run(value: object) -> str | None:
@@ -258,7 +257,10 @@ class Logs(Part):
 
     limit: Annotated[
         Memory,
-        about("Bytes kept of each rank's output in each attempt; beyond, the oldest part is cut away.", "local"),
+        about(
+            "Bytes kept of each rank's output in each attempt; beyond, the oldest part is cut away.",
+            f"local, {KUBERNETES}, runai",
+        ),
     ] = Quantity.parse("1Gi")
 
 
@@ -269,6 +271,10 @@ class MPIJobOptions(Part):
         Literal["agents", "mpirun"],
         about("Who starts the agents: the pods themselves, or mpirun over ssh.", "mpijob"),
     ] = "agents"
+    implementation: Annotated[
+        Literal["openmpi", "intel", "mpich"],
+        about("Which MPI the image has, for start: mpirun.", "mpijob"),
+    ] = "openmpi"
     manifest: Manifest = Field(default_factory=dict)
 
 
@@ -350,7 +356,13 @@ class Job(Part):
     volumes: Annotated[tuple[Volume, ...], about("Storage that every node sees.", CONTAINERS, strict=False)] = ()
     schedule: Annotated[Schedule, about("Where in the cluster, and in whose turn.", CONTAINERS)] = Schedule()
     failure: Annotated[Failure, about("What happens when a rank or a node is lost.")] = Failure()
-    logs: Annotated[Logs, about("How much is kept of what the ranks print.", "local")] = Logs()
+    logs: Annotated[Logs, about("How much is kept of what the ranks print.", f"local, {KUBERNETES}, runai")] = Logs()
+    pod: Annotated[
+        Data, about("Merged into every pod's spec (serviceAccountName, imagePullSecrets, securityContext).", KUBERNETES)
+    ] = Field(default_factory=dict)
+    container: Annotated[
+        Data, about("Merged into the ranks' container (securityContext, imagePullPolicy).", KUBERNETES)
+    ] = Field(default_factory=dict)
     engines: Annotated[Engines, about("What only one engine has.", CONTAINERS)] = Engines()
 
     @field_validator("launcher", mode="after")

@@ -1,30 +1,70 @@
-"""A Job as the YAML that a person would have written: in the fields' order, without what is the default."""
+"""Values as the YAML that a person would have written: in their own order, with comments where something surprises."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from copy import copy
 from typing import Any
 
 from allranks.spec.job import Job
 from allranks.spec.scalar import UNPRINTABLE, scalar
 
 # Text that stands without quotes: as a value of its own, and within [a, list].
-BARE = re.compile(r"[A-Za-z0-9_/$][ -~\w]*|\.[\w/][ -~\w]*")
+BARE = re.compile(r"(--?[A-Za-z]|[A-Za-z0-9_/$])[ -~\w]*|\.[\w/][ -~\w]*")
 BARE_ITEM = re.compile(r"-{0,2}[A-Za-z0-9_/][\w./=+@%:-]*|\./[\w./=+@%:-]*", re.ASCII)
 LONGEST_FLOW = 100
+LONGEST_LINE = 110
+LONGEST_WORD = 4000
+"""Characters of a text without spaces that a person may want to see."""
 
 
 def dump(job: Job) -> str:
-    """Write a job so that ``parse`` gives the same one back."""
+    """Write a job so that ``parse`` gives the same one back, without what is the default."""
     fields = job.model_dump(mode="json", exclude_defaults=True)
     return "\n".join(_mapping({"kind": job.kind} | fields, "")) + "\n"
 
 
+def documents(values: Iterable[dict[str, Any]]) -> str:
+    """Write plain data, each document whole. A mapping's attribute ``why`` has comments, by its keys."""
+    return "---\n".join("\n".join(_mapping(value, "")) + "\n" for value in values)
+
+
+def shortened(value: Any) -> Any:
+    """Cut words that are too long for anybody to read; a comment says so."""
+    if isinstance(value, list):
+        return [shortened(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    whole: Any = copy(value)
+    for key, item in value.items():
+        if isinstance(item, str) and len(item) > LONGEST_WORD and " " not in item:
+            whole[key] = f"{item[:12]}..."
+            why = getattr(value, "why", {})
+            if key in why:
+                whole.why = {**why, key: f"{why[key]}; all {len(item)} characters of it with -o yaml"}
+        else:
+            whole[key] = shortened(item)
+    return whole
+
+
 def _mapping(values: dict[str, Any], indent: str) -> Iterator[str]:
+    why = getattr(values, "why", {})
     for key, value in values.items():
-        yield from _entry(f"{indent}{_text(key)}:", value, indent)
+        lines = _entry(f"{indent}{_text(key)}:", value, indent)
+        yield from _commented(lines, why[key], indent) if why.get(key) else lines
+
+
+def _commented(lines: Iterator[str], why: str, indent: str) -> Iterator[str]:
+    """Behind the first line where there is room, else above it."""
+    first = next(lines)
+    if len(first) + len(why) + 4 <= LONGEST_LINE:
+        yield f"{first}  # {why}"
+    else:
+        yield f"{indent}# {why}"
+        yield first
+    yield from lines
 
 
 def _sequence(values: list[Any], indent: str) -> Iterator[str]:
@@ -32,6 +72,9 @@ def _sequence(values: list[Any], indent: str) -> Iterator[str]:
         if isinstance(value, dict | list) and value:
             # The dash takes the place of the first line's indentation.
             first, *rest = _block(value, f"{indent}  ")
+            while first.lstrip().startswith("# "):  # a comment above the first field is one above the dash
+                yield f"{indent}{first.lstrip()}"
+                first, *rest = rest
             yield f"{indent}- {first[len(indent) + 2 :]}"
             yield from rest
         else:

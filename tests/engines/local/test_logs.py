@@ -19,6 +19,7 @@ from allranks.engines.local import logs, rundir
 from allranks.engines.local.rundir import RunDir
 from allranks.errors import EngineError, UsageError
 from allranks.node import logs as files
+from allranks.node import tail
 from allranks.node.files import write_whole
 
 ALL = LogFilter()
@@ -180,12 +181,12 @@ def test_bytes_that_are_no_text_and_line_ends_of_other_systems_do_no_harm(run: R
 
 @pytest.mark.parametrize("letter", ["x", "é", "€", "𝄞"])
 def test_a_line_that_is_too_long_is_cut_with_a_note_and_no_character_is_torn(run: RunDir, letter: str) -> None:
-    long = letter * (3 * logs.CHUNK)
+    long = letter * (3 * tail.CHUNK)
     say(run, "rank-0", b"before\n" + long.encode() + b"\nshort\n")
     before, piece, note, short = texts(run)
     assert (before, short) == ("before", "short")
     assert long.startswith(piece)
-    assert logs.LONGEST - 8 <= len(piece.encode()) <= 2 * logs.LONGEST
+    assert tail.LONGEST - 8 <= len(piece.encode()) <= 2 * tail.LONGEST
     left_out = len(long.encode()) - len(piece.encode())
     assert note == f"allranks: {left_out:,} more bytes of this line are in {run.logs}/attempt-0/rank-0.log"
 
@@ -198,7 +199,7 @@ def test_a_line_of_a_hundred_megabytes_takes_little_memory_and_time(run: RunDir)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 * 2**20
-    assert len(piece) < 2 * logs.LONGEST
+    assert len(piece) < 2 * tail.LONGEST
     assert "more bytes of this line are in" in note
 
 
@@ -212,7 +213,7 @@ def test_a_bar_that_draws_itself_again_and_again_is_a_line_now_and_then(
         say(run, "rank-0", b"".join(b"\r%d of 20000" % n for n in range(first, first + 10_000)))
 
     def wait_for_the_next() -> None:
-        monkeypatch.setattr(logs, "BAR", 0.0)
+        monkeypatch.setattr(tail, "BAR", 0.0)
 
     steps = (lambda: draw(0), wait_for_the_next, lambda: draw(10_000), lambda: record(run, phase="succeeded"))
     shown = [line.text.rpartition("\r")[2] for line in followed(run, ALL, *steps)]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from allranks.engines import honoured
 from allranks.engines.local import plan, program
 from allranks.engines.local.rundir import runs_home
 from allranks.errors import EngineError, SpecError
@@ -155,7 +156,7 @@ def _fields(model: type[BaseModel], above: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", beside_the_document())
 def test_every_field_that_is_not_in_the_document_has_its_reason(path: str) -> None:
-    assert plan._why_not(path) != "this engine has no such thing"
+    assert honoured.reason(path, plan.WHY_NOT) != "this engine has no such thing"
 
 
 def test_a_rank_variable_of_the_shell_is_told_and_not_passed_on(

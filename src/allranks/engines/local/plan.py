@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allranks import __version__, engines
+from allranks import engines
+from allranks.engines import honoured, told
 from allranks.engines.engine import Plan
 from allranks.engines.local import program
 from allranks.engines.local.rundir import cache_home, runs_home
@@ -15,8 +16,6 @@ from allranks.errors import EngineError, SpecError
 from allranks.node.launch import mpirun
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from allranks.spec.job import Job
 
 MOST_RANKS = 4096
@@ -28,16 +27,16 @@ WHY_NOT = {
     "resources": "nothing is reserved or limited on this machine",
     "resources.gpus": "no GPU is reserved on this machine; it stands for ranks_per_node where that is left out",
     "network": "all ranks are on this machine",
+    "network.rdma": "all ranks are on this machine",
     "volumes": "the ranks see this machine's own files",
     "schedule": "nothing queues on this machine",
     "failure.clean": "a gang's processes always end with it",
     "failure.ttl": "the last runs of a name are kept until it is used again",
+    "pod": "there are no pods on this machine",
+    "container": "there are no containers on this machine",
     "engines": "it is for another engine",
 }
 """Why this engine does not honour a field, by its path or the nearest one above it."""
-
-UNUSED_HERE = {"network.rdma"}
-"""Fields that every engine with a network honours, and this one has no use for."""
 
 
 def plan(job: Job, folder: Path, pretended: str = "") -> Plan:
@@ -66,26 +65,13 @@ def plan(job: Job, folder: Path, pretended: str = "") -> Plan:
 
 
 def _document(job: Job, workdir: Path, env: dict[str, str]) -> dict[str, Any]:
-    failure = job.failure
     return {
-        "run": job.name,
-        "engine": "local",
-        "version": __version__,
-        "nodes": job.nodes,
-        "ranks_per_node": job.ranks,
-        "launcher": job.launcher,
-        "argv": list(job.argv),
+        **told.agents(job, "local"),
         "env": env,
         "workdir": str(workdir),
         "coordinator": _address(0),
         "port": 0,
         "addresses": [_address(node) for node in range(job.nodes)],
-        "restarts": failure.restarts,
-        "start_timeout": failure.start_timeout.seconds,
-        "hang_timeout": failure.hang_timeout.seconds,
-        "grace": failure.grace.seconds,
-        "deadline": failure.deadline.seconds if failure.deadline else None,
-        "log_limit": int(job.logs.limit),
         "state": str(runs_home() / job.name),
         "cache": str(cache_home()),
         "heartbeat": 1.0,
@@ -127,35 +113,7 @@ def _spec(job: Job, workdir: Path) -> str:
 
 
 def _unhonoured(job: Job, pretended: str) -> Iterator[str]:
-    for path in _asked(job, ""):
-        if pretended and path.startswith(f"engines.{pretended}."):
-            continue
-        yield f"{path}: not used by engine local: {_why_not(path)}"
-
-
-def _asked(part: BaseModel, above: str) -> Iterator[str]:
-    """The paths of fields that somebody set, to another value than the default, and this engine does not honour."""
-    from pydantic import BaseModel
-
-    for name, field in type(part).model_fields.items():
-        value, path = getattr(part, name), f"{above}{name}"
-        if name not in part.model_fields_set or value == field.get_default(call_default_factory=True):
-            continue
-        if isinstance(value, BaseModel):
-            yield from _asked(value, f"{path}.")
-        elif path in UNUSED_HERE or not _honours(field.json_schema_extra):
-            yield path
-
-
-def _honours(extra: object) -> bool:
-    engines = extra.get("engines") if isinstance(extra, dict) else None
-    return isinstance(engines, str) and ("all" in engines.split() or "local" in engines.split(", "))
-
-
-def _why_not(path: str) -> str:
-    while path not in WHY_NOT and "." in path:
-        path = path.rpartition(".")[0]
-    return WHY_NOT.get(path, "this engine has no such thing")
+    return honoured.notes(job, "local", WHY_NOT, settled=[f"engines.{pretended}"] if pretended else [])
 
 
 def _crowded(job: Job) -> Iterator[str]:

@@ -10,11 +10,10 @@ import signal
 import subprocess
 import sys
 import termios
-import tty
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 from allranks.engines.local.rundir import RunDir
+from allranks.engines.terminal import raw_input, size, wakes
 from allranks.errors import EngineError, UsageError
 from allranks.node import network, processes
 from allranks.node.environment import shell_environment
@@ -83,11 +82,11 @@ def _code(returncode: int) -> int:
 
 
 def _on_a_terminal(argv: list[str], env: Mapping[str, str], cwd: str, alive: Callable[[], bool]) -> int:
-    with _wakes() as wake:
+    with wakes() as wake:
         pid, master = pty.fork()
         if pid == 0:
             _become(argv, env, cwd)
-        with _raw_input():
+        with raw_input():
             relay = _Relay(pid, master, wake)
             try:
                 relay.until_it_ends(alive)
@@ -160,11 +159,9 @@ class _Relay:
         return signal.SIGTERM in numbers or signal.SIGHUP in numbers
 
     def _resize(self) -> None:
-        try:
-            size = fcntl.ioctl(0, termios.TIOCGWINSZ, b"\0" * 8)
-        except OSError:
-            return  # our terminal has gone, or has no size
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)  # the kernel tells the shell
+        packed = size()
+        if packed:
+            fcntl.ioctl(self._master, termios.TIOCSWINSZ, packed)  # the kernel tells the shell
 
     def _has_ended(self) -> bool:
         pid, status = os.waitpid(self._pid, os.WNOHANG)
@@ -179,34 +176,3 @@ class _Relay:
         if not self._has_ended():
             os.kill(self._pid, signal.SIGKILL)
             _, self.status = os.waitpid(self._pid, 0)
-
-
-@contextmanager
-def _wakes() -> Iterator[int]:
-    """A pipe that holds the numbers of the signals that came: a new size, an end, the shell's own end."""
-    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    numbers = (signal.SIGWINCH, signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda number, frame: None) for number in numbers}
-    old = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    try:
-        yield reading
-    finally:
-        signal.set_wakeup_fd(old)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        os.close(reading)
-        os.close(writing)
-
-
-@contextmanager
-def _raw_input() -> Iterator[None]:
-    """Every key goes to the shell, Ctrl-C too; our terminal is put back as it was."""
-    before = termios.tcgetattr(0)
-    tty.setraw(0, termios.TCSADRAIN)  # what was typed already is kept
-    try:
-        yield
-    finally:
-        try:
-            termios.tcsetattr(0, termios.TCSADRAIN, before)
-        except termios.error:
-            pass  # it was closed

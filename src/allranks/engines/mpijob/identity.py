@@ -12,13 +12,19 @@ import re
 from allranks.node.place import NoPlace, Place, Surroundings
 
 HOSTFILE = "/etc/mpi/hostfile"
+COUNTS = {
+    "OMPI_COMM_WORLD_RANK": ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    "PMI_RANK": ("PMI_SIZE", "MPI_LOCALNRANKS"),
+}
+"""By an MPI's name for the rank, Open MPI's before that of MPICH and Intel: its names for how many there are."""
 POD = re.compile(r"(.+)-(?:(launcher)|(worker)-(\d+))")
 
 
 def place(around: Surroundings) -> Place:
     """The place of a pod, or of the one process that mpirun started on a node. Raises NoPlace."""
-    if "OMPI_COMM_WORLD_RANK" in around.env:
-        return _started_by_mpirun(around)
+    rank = next((name for name in COUNTS if name in around.env), "")
+    if rank:
+        return _started_by_mpirun(around, rank, *COUNTS[rank])
     host, domain = around.host_and_domain
     match = POD.fullmatch(host)
     if match is None:
@@ -41,12 +47,11 @@ def _check_hostfile(around: Surroundings, host: str) -> None:
     around.must_count(len(hosts), HOSTFILE)
 
 
-def _started_by_mpirun(around: Surroundings) -> Place:
-    """One process a node; mpirun's ``-x`` brings the coordinator's name, which Open MPI does not tell."""
-    if around.number("OMPI_COMM_WORLD_LOCAL_SIZE") != 1:
-        found = around.env["OMPI_COMM_WORLD_LOCAL_SIZE"]
-        raise NoPlace(f"mpirun started {found} agents on this node; it must start one (-N 1)")
-    around.must_count(around.number("OMPI_COMM_WORLD_SIZE"), "OMPI_COMM_WORLD_SIZE")
-    around.agree("OMPI_COMM_WORLD_RANK", "PMIX_RANK")
-    node = around.number("OMPI_COMM_WORLD_RANK")
-    return around.place(node, around.text("ALLRANKS_COORDINATOR"), "OMPI_COMM_WORLD_RANK")
+def _started_by_mpirun(around: Surroundings, rank: str, size: str, local_size: str) -> Place:
+    """One process a node; mpirun's ``-x`` brings the coordinator's name, which no MPI tells."""
+    if around.number(local_size) != 1:
+        raise NoPlace(f"mpirun started {around.env[local_size]} agents on this node; it must start one (-N 1)")
+    around.must_count(around.number(size), size)
+    if rank.startswith("OMPI"):
+        around.agree(rank, "PMIX_RANK")
+    return around.place(around.number(rank), around.text("ALLRANKS_COORDINATOR"), rank)

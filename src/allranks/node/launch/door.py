@@ -1,7 +1,8 @@
 """A node's door: an sshd of the run's own, by which mpirun enters the node for one attempt.
 
-It listens on the node's own address and a free port, knows one key, the run's, and lets in nobody but the user whom the
-run belongs to. All its files are in the run's directory.
+It knows one key, the run's, and lets in nobody but the user whom the run belongs to. All its files are in the run's
+directory. On this machine it listens on the node's own address and a free port, which it leaves in a file; in a
+container, where nodes share no directory, on PORT, and whoever enters waits until it answers.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ from typing import Callable, Dict, List, Optional
 
 from allranks.node import processes
 from allranks.node.files import write_whole
-from allranks.node.gang import Gang
+from allranks.node.gang import Gang, read_secret
+from allranks.node.launch import keys
 
 FOLDER = "ssh"
+PORT = 29491
+"""Of every node's door, where a node is a container."""
+DIAL = 2.0
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Where sshd is, which is on the PATH of root alone."""
 SEPARATION = "/run/sshd"
@@ -61,19 +66,30 @@ def make_keys(state: str, path: str) -> None:
         raise OSError(f"ssh-keygen failed: {done.stderr.strip() or done.stdout.strip()}")
 
 
+def lay_out(gang: Gang) -> None:
+    """In a container: the folder, and in it the key that every node makes for itself. Raises OSError."""
+    folder = os.path.join(gang.state, FOLDER)
+    os.makedirs(folder, 0o700, exist_ok=True)
+    private, public = keys.of_run(read_secret(gang.state))
+    write_whole(os.path.join(folder, "key"), private, mode=0o600)
+    write_whole(os.path.join(folder, "key.pub"), public)
+    if os.geteuid() == 0:
+        os.makedirs(SEPARATION, 0o755, exist_ok=True)
+
+
 class Door:
     """Where one node of one attempt is entered. ``given`` are variables that every process started there finds."""
 
     def __init__(self, gang: Gang, node: int, attempt: int, given: Dict[str, str]) -> None:
         self._gang, self._node, self._attempt, self._given = gang, node, attempt, given
-        self.address = gang.addresses[node]
+        self.address = gang.addresses[node] if gang.addresses else ""
 
     def open(self) -> int:
         """Start sshd, wait until it listens, and leave its port where mpirun's node reads it; returns its pid.
 
         Raises OSError.
         """
-        port = _free_port(self.address)
+        port = _free_port(self.address) if self.address else PORT
         config = f"{self._path()}.sshd_config"
         write_whole(config, self._config(port), mode=0o600)
         program = find("sshd", os.environ.get("PATH", os.defpath))
@@ -83,7 +99,7 @@ class Door:
         give_up = time.monotonic() + OPEN_WAIT
         while not processes.listening(port):
             if os.waitpid(sshd, os.WNOHANG)[0]:
-                raise OSError(f"sshd ended before it listened on {self.address}:{port}")
+                raise OSError(f"sshd ended before it listened on port {port}")
             if time.monotonic() > give_up:
                 raise OSError(f"sshd does not listen on {self.address}:{port} after {OPEN_WAIT:g} s")
             time.sleep(POLL)
@@ -104,9 +120,9 @@ class Door:
     def _config(self, port: int) -> str:
         key = os.path.join(self._gang.state, FOLDER, "key")
         given = " ".join(f'"{name}={value}"' for name, value in self._given.items())
+        listen = f"ListenAddress {self.address}\n" if self.address else ""
         return f"""\
-ListenAddress {self.address}
-Port {port}
+{listen}Port {port}
 HostKey "{key}"
 AuthorizedKeysFile "{key}.pub"
 AllowUsers {pwd.getpwuid(os.geteuid()).pw_name}
@@ -125,7 +141,9 @@ SetEnv {given}
 
 
 def port_of(gang: Gang, node: int, attempt: int, give_up: float, leaving: Callable[[], bool]) -> int:
-    """Wait for a node's door. Raises OSError when it is not open by ``give_up`` (monotonic), or when ``leaving``."""
+    """Wait for a node's door; returns its port. Raises OSError when it is still shut at ``give_up`` (monotonic)."""
+    if gang.hosts:
+        return _await_door(gang.hosts[node], node, give_up, leaving)
     path = os.path.join(gang.state, FOLDER, f"attempt-{attempt}-node-{node}.port")
     while True:
         try:
@@ -139,6 +157,24 @@ def port_of(gang: Gang, node: int, attempt: int, give_up: float, leaving: Callab
             time.sleep(POLL)
 
 
+def _await_door(host: str, node: int, give_up: float, leaving: Callable[[], bool]) -> int:
+    """Until the name is known and the door answers; ssh itself waits for neither."""
+    while True:
+        try:
+            with socket.create_connection((host, PORT), DIAL) as found:
+                if found.recv(64).startswith(b"SSH-"):
+                    found.sendall(b"SSH-2.0-allranks\r\n")  # who goes without a word is an error to sshd
+                    return PORT
+            why = "no sshd there"
+        except OSError as error:
+            why = error.strerror or str(error)
+        if leaving():
+            raise OSError("asked to stop")
+        if time.monotonic() > give_up:
+            raise OSError(f"waited {OPEN_WAIT:g} s in vain for the sshd of node {node}, {host}:{PORT}: {why}")
+        time.sleep(POLL)
+
+
 def write_client(gang: Gang, hosts: List[str], ports: List[int]) -> None:
     """Let ssh, in the run's ``ssh`` folder with ``-F config``, find every node by its name and trust the run's key."""
     folder = os.path.join(gang.state, FOLDER)
@@ -146,7 +182,7 @@ def write_client(gang: Gang, hosts: List[str], ports: List[int]) -> None:
         write_whole(os.path.join(folder, "known_hosts"), f"allranks {file.read()}")
     each = "".join(
         f"Host {name}\n  HostName {address}\n  Port {port}\n"
-        for name, address, port in zip(hosts, gang.addresses, ports)
+        for name, address, port in zip(hosts, gang.addresses or hosts, ports)
     )
     common = (
         "Host *\n  IdentityFile key\n  IdentitiesOnly yes\n  IdentityAgent none\n  BatchMode yes\n"

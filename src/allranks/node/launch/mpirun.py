@@ -81,6 +81,8 @@ class _Launcher:
         shutil.rmtree(self._temporary, ignore_errors=True)
         os.makedirs(self._temporary)
         try:
+            if self._gang.hosts:
+                door.lay_out(self._gang)
             self._sshd = self._door.open()
             if self._node == 0:
                 self._mpirun = self._start_mpirun()
@@ -182,6 +184,8 @@ def host_names(gang: Gang) -> List[str]:
 
     The hostfile's own order may differ, and mpirun counts ranks along it.
     """
+    if gang.hosts:
+        return list(gang.hosts)
     if not gang.pods:
         return [gang.name_of(node) for node in range(gang.nodes)]
     with open(gang.root_of(0) + HOSTFILE, encoding="utf-8") as file:

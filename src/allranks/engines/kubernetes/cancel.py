@@ -1,0 +1,120 @@
+"""A run is ended: by its coordinator where that can be asked, else by deleting what the engine made.
+
+Either way no pod runs afterwards. A coordinator ends the ranks as ``failure.grace`` says and leaves its verdict in all
+pods, so the engine's object stays and can still be asked why; without one there is nothing to say, and it goes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from allranks.engines.kubernetes import exec, kept
+from allranks.engines.kubernetes.client import Client, Object
+from allranks.engines.kubernetes.conditions import ending
+from allranks.engines.kubernetes.kinds import kind_of
+from allranks.engines.kubernetes.look import AGENT, PLAN, glance, look
+from allranks.engines.kubernetes.pods import Pod
+from allranks.engines.kubernetes.reasons import force_delete
+from allranks.engines.kubernetes.refusals import Missing
+from allranks.engines.kubernetes.state import Sight, compose
+from allranks.engines.kubernetes.submit import remove
+from allranks.errors import EngineError
+from allranks.node.cause import Cause, utc
+from allranks.node.status import Status
+
+if TYPE_CHECKING:
+    from allranks.engines.kubernetes.control import KubernetesEngine
+
+SLACK = 25.0
+"""Seconds that a gang may take beyond its pods' grace to be gone."""
+POLL = 0.3
+
+
+def cancel(engine: KubernetesEngine, client: Client, main: Object, *, reason: str, code: int) -> Status:
+    """End it and wait until nothing of it runs; idempotent. Raises EngineError, naming what does not go."""
+    sight = look(client, engine.name, main, engine.node_of)
+    if ending(main) and not _running(sight):
+        return engine.composed(client, sight)
+    grace = max([int(pod.spec.get("terminationGracePeriodSeconds") or 30) for pod in sight.pods.values()], default=0)
+    asked = ending(main) or _ask(client, sight, reason, code)
+    if asked and _wait_for_end(engine, client, sight, grace + SLACK):
+        status = engine.composed(client, glance(client, engine.name, _again(client, main), engine.node_of))
+        return (
+            status if ending(main) or status.phase == "cancelled" else _cancelled(client, sight, status, reason, code)
+        )
+    return _delete(engine, client, sight, reason, code, grace + SLACK)
+
+
+def ask(client: Client, pod: Pod, **request: Any) -> dict[str, Any]:
+    """Put a request to the coordinator in that pod. Raises EngineError when it does not answer."""
+    namespace = str(pod.raw["metadata"]["namespace"])
+    done = exec.run(client, pod.name, pod.container, (*AGENT, "ask", PLAN, json.dumps(request)), namespace)
+    if done.code:
+        said = (done.errors.strip().splitlines() or [f"it ended with {done.code}"])[-1]
+        raise EngineError(f"the coordinator in pod {pod.name} cannot be asked: {said}")
+    answered: dict[str, Any] = json.loads(done.output)
+    return answered
+
+
+def _ask(client: Client, sight: Sight, reason: str, code: int) -> bool:
+    pod = sight.pods.get(0)
+    if pod is None or not pod.is_running or pod.is_going:
+        return False
+    try:
+        ask(client, pod, what="cancel", reason=reason, code=code)
+    except EngineError:
+        return False  # then it goes the hard way
+    return True
+
+
+def _running(sight: Sight) -> list[Pod]:
+    return [pod for pod in sight.pods.values() if pod.is_running]
+
+
+def _again(client: Client, main: Object) -> Object:
+    return {**main, **client.get(kind_of(main), str(main["metadata"]["name"]), str(main["metadata"]["namespace"]))}
+
+
+def _wait_for_end(engine: KubernetesEngine, client: Client, sight: Sight, seconds: float) -> bool:
+    """Whether the engine's object is terminal and no container runs, in time."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            main = _again(client, sight.main)
+        except Missing:
+            return False
+        now = glance(client, engine.name, main, engine.node_of)
+        engine.composed(client, now)  # some operators delete the pods, and with them the record that they leave
+        if ending(main) and not _running(now):
+            return True
+        time.sleep(POLL)
+    return False
+
+
+def _delete(engine: KubernetesEngine, client: Client, sight: Sight, reason: str, code: int, seconds: float) -> Status:
+    namespace = str(sight.main["metadata"]["namespace"])
+    context = client.access.context
+    seen = kept.read(context, namespace, sight.name)
+    status = compose(sight, seen.status if seen and seen.uid == sight.uid else None)
+    left = remove(client, sight.main, namespace, seconds)
+    status.conditions = []
+    _cancelled(client, sight, status, reason, code)
+    if left:
+        stuck = [Pod(0, raw) for raw in left]
+        ways = "\n".join(force_delete(pod) for pod in stuck[:10])
+        hosts = ", ".join(sorted({pod.host for pod in stuck}))
+        raise EngineError(f"run {sight.name}: {len(stuck)} pods do not go; their nodes ({hosts}) may be lost; give "
+                          f"them up with:\n{ways}")  # fmt: skip
+    return status
+
+
+def _cancelled(client: Client, sight: Sight, status: Status, reason: str, code: int) -> Status:
+    """Say so where the gang could not, or nobody has read it in time."""
+    status.causes = [*status.causes, Cause(status.attempt, "cancelled", utc(), reason, exit=code)]
+    status.end("cancelled", reason, code)
+    status.ended = utc()
+    namespace = str(sight.main["metadata"]["namespace"])
+    kept.keep(client.access.context, kept.Seen(namespace, sight.uid, status))
+    return status

@@ -1,0 +1,191 @@
+"""One cluster's API server: objects in, objects out, logs as streams. Errors are for people.
+
+urllib3 below, imported when the first cluster is asked for; see docs/decisions.md for why no Kubernetes client.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from allranks.engines.kubernetes import kubeconfig
+from allranks.engines.kubernetes.kinds import POD, Kind, kind_of
+from allranks.engines.kubernetes.kubeconfig import Access
+from allranks.engines.kubernetes.refusals import Refused, Unreachable, refusal
+from allranks.errors import EngineError
+
+if TYPE_CHECKING:
+    from urllib3.response import BaseHTTPResponse
+
+CONNECT, READ = 5.0, 30.0
+"""Seconds to reach the API server, and until it must have begun to answer."""
+CONNECTIONS = 64
+AGAIN = (429, 502, 503, 504)
+
+Object = dict[str, Any]
+
+
+class Client:
+    """Asks one API server as one user; may be used by several threads."""
+
+    def __init__(self, access: Access) -> None:
+        import urllib3
+
+        self.access, self.namespace = access, access.namespace
+        self._never_reached: Unreachable | None = None
+        self._reached = False
+        options: dict[str, Any] = {"num_pools": 2, "maxsize": CONNECTIONS, "block": False}
+        if access.server.startswith("https"):
+            options["ssl_context"] = access.tls()
+            if access.server_name:
+                options.update(server_hostname=access.server_name, assert_hostname=access.server_name)
+        proxy = access.proxy
+        self._pool = urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
+
+    # ---- objects
+
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
+        """Raises Missing, NotInstalled, Refused, Unreachable; so does all below."""
+        return self._object("GET", "get", kind, namespace, name)
+
+    def list(self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Object]:
+        """All objects that have these labels, in one call however many there are."""
+        query = {"labelSelector": labels, "fieldSelector": fields}
+        found: list[Object] = self._object("GET", "list", kind, namespace, query=query).get("items") or []
+        return found
+
+    def create(self, document: Mapping[str, Any], namespace: str = "", *, dry_run: bool = False) -> Object:
+        """Make an object. A field that the installed version does not know is an error, not dropped."""
+        query = {"fieldValidation": "Strict", "dryRun": "All" if dry_run else ""}
+        name = str(document["metadata"]["name"])
+        kind = kind_of(document)
+        return self._object("POST", "create", kind, namespace, name, query=query, body=document, on_collection=True)
+
+    def patch(self, kind: Kind, name: str, change: Mapping[str, Any], namespace: str = "") -> Object:
+        """Merge a change into an object (RFC 7386)."""
+        return self._object("PATCH", "patch", kind, namespace, name, body=change)
+
+    def delete(self, kind: Kind, name: str, namespace: str = "", *, policy: str = "Background") -> bool:
+        """Delete an object, and by ``policy`` what it owns; whether there was one."""
+        from allranks.engines.kubernetes.refusals import Missing
+
+        try:
+            self._object("DELETE", "delete", kind, namespace, name, body={"propagationPolicy": policy})
+        except Missing:
+            return False
+        return True
+
+    def text(self, path: str, accept: str = "") -> bytes:
+        """What the API server says at a path that is no object's."""
+        response = self._send("GET", path, query={}, accept=accept)
+        if response.status >= 400:
+            raise self._refusal(response.status, response.data, "get", Kind("v1", path, path), "", "")
+        return response.data
+
+    # ---- logs
+
+    @contextmanager
+    def log(self, pod: str, namespace: str = "", **query: str) -> Iterator[BaseHTTPResponse]:
+        """The container's output as an open response; it is closed on leaving."""
+        kind = Kind("v1", "Pod", "pods/log")
+        path = POD.path(namespace or self.namespace, pod, "log")
+        response = self._send("GET", path, query=query, stream=True)
+        try:
+            if response.status >= 400:
+                raise self._refusal(response.status, response.read(), "get", kind, namespace, pod)
+            yield response
+        finally:
+            response.close()
+
+    # ---- the wire
+
+    def _object(
+        self, method: str, verb: str, kind: Kind, namespace: str, name: str = "", *,
+        query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None, on_collection: bool = False,
+    ) -> Object:  # fmt: skip
+        path = kind.path(namespace or self.namespace, "" if on_collection else quote(name))
+        response = self._send(method, path, query=query or {}, body=body)
+        if response.status == 401 and self.access.user.get("exec"):
+            self.access.renew()
+            response = self._send(method, path, query=query or {}, body=body)
+        if response.status >= 400:
+            raise self._refusal(response.status, response.data, verb, kind, namespace, name)
+        found: Object = json.loads(response.data)
+        return found
+
+    def _refusal(self, code: int, body: bytes, verb: str, kind: Kind, namespace: str, name: str) -> Refused:
+        return refusal(code, body, verb, kind, namespace or self.namespace, name, self.access.context)
+
+    def _send(
+        self, method: str, path: str, *, query: Mapping[str, str], body: Mapping[str, Any] | None = None,
+        stream: bool = False, accept: str = "",
+    ) -> BaseHTTPResponse:  # fmt: skip
+        import urllib3
+
+        asked = urlencode({name: value for name, value in query.items() if value})
+        change = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        again = urllib3.Retry(
+            total=3, connect=1, redirect=0, status=3, backoff_factor=0.3, status_forcelist=AGAIN,
+            allowed_methods=["GET"], raise_on_status=False,
+        )  # fmt: skip
+        if self._never_reached:
+            raise self._never_reached  # it was not there a moment ago: nobody waits for it once for each engine
+        try:
+            response = self._pool.request(
+                method,
+                self.access.server + path + (f"?{asked}" if asked else ""),
+                headers={"Content-Type": change, "Accept": accept or "application/json, */*", **self.access.headers()},
+                body=None if body is None else json.dumps(body).encode(),
+                timeout=urllib3.Timeout(connect=CONNECT, read=None if stream else READ),
+                retries=again,
+                preload_content=not stream,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            if not self._reached:
+                self._never_reached = self.unreachable(error)
+            raise self.unreachable(error) from error
+        self._reached = True
+        return response
+
+    def unreachable(self, error: BaseException) -> Unreachable:
+        """What to say when the line to the API server broke."""
+        where = f"context {self.access.context} cannot be reached at {self.access.server}"
+        return Unreachable(f"the API server of {where}: {_cause(error)}")
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason of urllib3's nested errors, as short as it can be told."""
+    reason = getattr(error, "reason", None)
+    while isinstance(reason, BaseException):
+        error, reason = reason, getattr(reason, "reason", None)
+    text = str(error)
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return f"its certificate is not trusted ({text.rpartition(': ')[2].partition(' (')[0]})"
+    text = text.rpartition(": ")[2] if "object at 0x" in text or "Connection(" in text else text
+    return text or type(error).__name__
+
+
+@functools.cache
+def connect() -> Client:
+    """The client of the current context, one for this process. Raises EngineError."""
+    return Client(kubeconfig.load())
+
+
+def why_not() -> str:
+    """Why no cluster can be asked; empty when one can be tried. Nothing is sent."""
+    return _why_not(*(os.environ.get(name, "") for name in ("KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST")))
+
+
+@functools.lru_cache(maxsize=1)
+def _why_not(*_: str) -> str:
+    """Read once, for all engines that ask."""
+    try:
+        kubeconfig.load()
+    except EngineError as error:
+        return str(error).splitlines()[0]
+    return ""

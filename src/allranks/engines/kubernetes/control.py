@@ -1,0 +1,291 @@
+"""What the engines on Kubernetes share: an engine is its name, the object it makes, and its ``plan`` module.
+
+What a plan leaves to ``submit``: the value of its Secret (``delivery.SECRET``), and owner references from the plan's
+other documents to ``render.main_document(plan)``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from allranks.engines.engine import LogFilter, LogLine
+from allranks.engines.kubernetes import client as api
+from allranks.engines.kubernetes import delivery, kept, pods, state
+from allranks.engines.kubernetes.client import Client, Object
+from allranks.engines.kubernetes.cluster import Cluster
+from allranks.engines.kubernetes.kinds import Kind
+from allranks.errors import EngineError, NotFound, UsageError
+from allranks.node.status import Status
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from allranks.engines.engine import Plan
+    from allranks.engines.kubernetes.commands import Given
+    from allranks.engines.kubernetes.state import Sight
+    from allranks.engines.kubernetes.watch import Watch
+    from allranks.spec.job import Job
+
+END_SLACK = 25.0
+"""Seconds that a cancelled gang's object may take beyond its grace until it is terminal."""
+POLL = 0.2
+
+
+@dataclass(frozen=True)
+class KubernetesEngine:
+    """Runs gangs by way of one operator. ``fallback`` is what it makes where the operator is not installed.
+
+    ``node_of`` tells which node a pod is, by what its operator has written on it; None for a pod that is none.
+    """
+
+    name: str
+    summary: str
+    kind: Kind
+    fallback: Kind | None = None
+    node_of: Callable[[Object], int | None] = pods.of_job
+
+    def available(self) -> str:
+        return api.why_not()
+
+    def cluster(self) -> Cluster:
+        """What there is, by the API server, or what is assumed where none can be asked."""
+        from allranks.engines.kubernetes.discover import discover
+
+        return Cluster() if api.why_not() else discover(api.connect())
+
+    def plan(self, job: Job, folder: Path) -> Plan:
+        module = import_module(f"allranks.engines.{self.name}.plan")
+        try:
+            cluster, notes = self.cluster(), list[str]()
+        except EngineError as error:
+            cluster, notes = Cluster(), [f"planned without asking the cluster: {error}"]
+        made: Plan = module.plan(job, cluster)
+        return replace(made, notes=(*made.notes, *notes))
+
+    def check(self, plan: Plan) -> None:
+        from allranks.engines.kubernetes.submit import check
+
+        check(api.connect(), plan)
+
+    def submit(self, plan: Plan, *, detach: bool) -> KubernetesRun:
+        from allranks.engines.kubernetes.submit import submit
+
+        client = api.connect()
+        main = submit(client, plan)
+        namespace = str(main["metadata"]["namespace"])
+        status = state.listed(self.name, main)
+        kept.keep(client.access.context, kept.Seen(namespace, str(main["metadata"]["uid"]), status))
+        return KubernetesRun(self, client, main)
+
+    def status(self, name: str) -> Status:
+        from allranks.engines.kubernetes.look import look
+
+        client, main, seen = self._find(name)
+        if main is None:
+            assert seen is not None
+            return _without_object(seen.status)
+        return self.composed(client, look(client, self.name, main, self.node_of), seen)
+
+    def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
+        from allranks.engines.kubernetes import logs
+        from allranks.engines.kubernetes.look import look
+
+        client, main = self._must_find(name)
+        _, ranks, _ = state.size(main)
+        if follow:
+            watch = self._watch(client, main)
+            try:
+                yield from self._follow(client, watch, wanted, ranks)
+            finally:
+                watch.close()
+            return
+        sight = look(client, self.name, main, self.node_of)
+        status = self.composed(client, sight)
+        chosen = logs.wanted(status, wanted)
+        found = self._all_pods(client, main)
+        yield from logs.gone(found, chosen, status, ranks)
+        yield from logs.read(client, found, chosen, ranks)
+
+    def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:
+        from allranks.engines.kubernetes.cancel import cancel
+
+        client, main, seen = self._find(name)
+        if main is None:
+            assert seen is not None
+            return _without_object(seen.status)
+        return cancel(self, client, main, reason=reason, code=code)
+
+    def up(self, plan: Plan) -> KubernetesRun:
+        from allranks.engines.kubernetes.commands import staying
+
+        return self.submit(staying(plan), detach=True)
+
+    def exec(self, name: str, argv: Sequence[str], *, restarts: int) -> Given:
+        from allranks.engines.kubernetes.commands import give
+
+        client, main = self._must_find(name)
+        watch = self._watch(client, main)
+        watch.await_record()
+        return give(client, watch, argv, restarts)
+
+    def stop(self, name: str, *, reason: str, code: int = 143) -> Status:
+        from allranks.engines.kubernetes.commands import running
+
+        client, main = self._must_find(name)
+        watch = self._watch(client, main)
+        watch.await_record()
+        given = running(client, watch)
+        given.cancel(reason=reason, code=code)
+        return given.status()
+
+    def shell(self, name: str, node: int) -> int:
+        from allranks.engines.kubernetes.look import glance
+        from allranks.engines.kubernetes.reasons import why_waiting
+        from allranks.engines.kubernetes.terminal import serve
+
+        client, main = self._must_find(name)
+        nodes, _, _ = state.size(main)
+        if not 0 <= node < nodes:
+            raise UsageError(f"--node {node}: {name} has nodes 0 to {nodes - 1}")
+        sight = glance(client, self.name, main, self.node_of)
+        pod = sight.pods.get(node)
+        if pod is None or not pod.is_running:
+            why = why_waiting(pod, sight.events) if pod else "it has no pod"
+            raise EngineError(f"node {node} of {name} does not run: {why or 'it has ended'}")
+        return serve(client, pod)
+
+    # ---- shared
+
+    @property
+    def _kinds(self) -> tuple[Kind, ...]:
+        return (self.kind, *([self.fallback] if self.fallback else []))
+
+    def _find(self, name: str) -> tuple[Client, Object | None, kept.Seen | None]:
+        """The run's object, and what this client saw of it last; one of them is there. Raises NotFound."""
+        from allranks.engines.kubernetes.look import find
+
+        client = api.connect()
+        context = client.access.context
+        before = [space for space in kept.namespaces(context, name) if space != client.namespace]
+        spaces = (client.namespace, *before)
+        main = find(client, self._kinds, name, spaces)
+        if main is not None and main["metadata"]["labels"].get(delivery.ENGINE) != self.name:
+            main = None
+        if main is not None:
+            return client, main, kept.read(context, str(main["metadata"]["namespace"]), name)
+        for space in spaces:
+            seen = kept.read(context, space, name)
+            if seen is not None and seen.status.engine == self.name:
+                return client, None, seen
+        raise NotFound(f"no run named {name}: namespace {client.namespace} of context {context} has no "
+                       f"{self.kind.kind} of that name that allranks made; see: allranks list")  # fmt: skip
+
+    def _must_find(self, name: str) -> tuple[Client, Object]:
+        client, main, seen = self._find(name)
+        if main is None:
+            assert seen is not None
+            where = f"{self.kind.kind} {name} is not in namespace {seen.namespace} any more"
+            raise EngineError(f"{where}, and with it went its pods and what they printed; see: allranks status {name}")
+        return client, main
+
+    def composed(self, client: Client, sight: Sight, seen: kept.Seen | None = None) -> Status:
+        """The status, remembered for the day when the cluster has it no more."""
+        context, namespace = client.access.context, str(sight.main["metadata"]["namespace"])
+        seen = seen or kept.read(context, namespace, sight.name)
+        earlier = seen.status if seen is not None and seen.uid == sight.uid else None
+        status = state.compose(sight, earlier)
+        kept.keep(context, kept.Seen(namespace, sight.uid, status))
+        return status
+
+    def _all_pods(self, client: Client, main: Object) -> list[pods.Pod]:
+        from allranks.engines.kubernetes.kinds import POD
+
+        namespace, name = str(main["metadata"]["namespace"]), str(main["metadata"]["name"])
+        found = client.list(POD, namespace, labels=f"{delivery.RUN}={name}")
+        numbered = [(self.node_of(raw), raw) for raw in found]
+        made = [pods.Pod(node, raw) for node, raw in numbered if node is not None]
+        return sorted(made, key=lambda pod: (pod.node, pod.created))
+
+    def _watch(self, client: Client, main: Object) -> Watch:
+        from allranks.engines.kubernetes.watch import watch
+
+        return watch(client, self.name, main, self.node_of)
+
+    def _follow(self, client: Client, watch: Watch, wanted: LogFilter, ranks: int) -> Iterator[LogLine | None]:
+        from allranks.engines.kubernetes import logs
+
+        def over(status: Status) -> bool:
+            if wanted.attempt is not None and status.attempt > wanted.attempt:
+                return True
+            if wanted.command is None or status.is_over:
+                return status.is_over or status.phase == "idle"
+            return status.of_command(wanted.command).is_over
+
+        return logs.follow(client, watch, logs.wanted(watch.status(), wanted), ranks, over)
+
+    def list(self) -> Sequence[Status]:
+        from allranks.engines.kubernetes.refusals import NotInstalled
+
+        client = api.connect()
+        found: list[Object] = []
+        for namespace in dict.fromkeys((client.namespace, *kept.all_namespaces(client.access.context))):
+            for kind in self._kinds:
+                try:
+                    found += client.list(kind, namespace, labels=f"{delivery.RUN},{delivery.ENGINE}={self.name}")
+                except NotInstalled:
+                    continue
+        newest = sorted(found, key=lambda main: str(main["metadata"]["creationTimestamp"]), reverse=True)
+        return [self._listed(client, main) for main in newest]
+
+    def _listed(self, client: Client, main: Object) -> Status:
+        """Of a run that is over its record tells more than its object, where this client has seen that."""
+        status, metadata = state.listed(self.name, main), main["metadata"]
+        seen = kept.read(client.access.context, str(metadata["namespace"]), str(metadata["name"]))
+        known = seen is not None and seen.uid == metadata["uid"] and seen.status.is_over
+        return seen.status if seen is not None and known and status.is_over else status
+
+
+def _without_object(status: Status) -> Status:
+    """A run that the cluster has no more, as it was seen last."""
+    if not status.is_over:
+        status.end("cancelled", "its object is not in the cluster any more: somebody deleted it", 143)
+    note = "the cluster has it no more: this is what this machine saw last"
+    return replace(status, notes=[*(line for line in status.notes if line != note), note], conditions=[])
+
+
+class KubernetesRun:
+    """A gang in a cluster, watched from here. It does not hang on this process: whoever goes away leaves it running."""
+
+    def __init__(self, engine: KubernetesEngine, client: Client, main: Object) -> None:
+        self.name, self.lines = str(main["metadata"]["name"]), LogFilter(since=0)
+        self._engine, self._client, self._main = engine, client, main
+        self._watching: Watch | None = None
+
+    @property
+    def watch(self) -> Watch:
+        """Started when it is first asked for: who detaches at once needs none."""
+        if self._watching is None:
+            self._watching = self._engine._watch(self._client, self._main)
+        return self._watching
+
+    def status(self) -> Status:
+        return self.watch.status()
+
+    def cancel(self, *, reason: str, code: int) -> None:
+        self._engine.cancel(self.name, reason=reason, code=code)
+
+    def detach(self) -> None:
+        self.watch.close()
+
+    def wait(self, timeout: float) -> bool:
+        """Until the engine's object is terminal and no container runs."""
+        until = time.monotonic() + timeout
+        while not self.watch.is_over and time.monotonic() < until:
+            time.sleep(POLL)
+        over = self.watch.is_over
+        self.watch.close()
+        return over

@@ -1,0 +1,98 @@
+"""Look at a run: a constant number of calls at any size, and few rights.
+
+``get`` of the engine's object and ``list`` of the pods always; ``list`` of events only while something is missing, of
+Kueue's workloads only while it is suspended. The coordinator's record is printed by a command in node 0's container,
+which needs ``create`` of pods/exec; without that right all but the ranks is still told, with a note that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from allranks.engines.kubernetes import delivery, exec, pods, queue
+from allranks.engines.kubernetes.client import Client, Object
+from allranks.engines.kubernetes.conditions import ending
+from allranks.engines.kubernetes.kinds import EVENT, POD, Kind
+from allranks.engines.kubernetes.pods import Pod, read_record
+from allranks.engines.kubernetes.reasons import Events
+from allranks.engines.kubernetes.refusals import Refused, Unreachable
+from allranks.engines.kubernetes.state import Sight
+from allranks.errors import EngineError
+
+if TYPE_CHECKING:
+    from allranks.node.status import Status
+
+NodeOf = Callable[[Object], "int | None"]
+PLAN = f"{delivery.STATE}/state/plan.json"
+AGENT = ("python3", f"{delivery.CODE}/{delivery.AGENT}")
+RECORD = (*AGENT, "record", PLAN)
+FORBIDDEN = 403
+
+
+def look(client: Client, engine: str, main: Object, node_of: NodeOf, *, ask: bool = True) -> Sight:
+    """See how a run stands. ``ask`` has its coordinator asked too, where there is one."""
+    sight = glance(client, engine, main, node_of)
+    if ask and not ending(main):
+        sight = asked(client, sight)
+    return sight
+
+
+def glance(client: Client, engine: str, main: Object, node_of: NodeOf) -> Sight:
+    """What the API server alone knows."""
+    namespace, name = str(main["metadata"]["namespace"]), str(main["metadata"]["name"])
+    found = pods.by_node(client.list(POD, namespace, labels=f"{delivery.RUN}={name}"), node_of)
+    sight = Sight(engine, main, found)
+    if ending(main) or sight.is_whole:
+        return sight
+    events, notes = _events(client, namespace, name)
+    return replace(sight, events=events, queue=queue.why_suspended(client, main, namespace), notes=notes)
+
+
+def _events(client: Client, namespace: str, name: str) -> tuple[Events, tuple[str, ...]]:
+    try:
+        return Events(client.list(EVENT, namespace, fields="type=Warning"), name), ()
+    except Refused as refused:
+        return Events((), name), (f"events are not shown: {str(refused).splitlines()[0]}",)
+
+
+def asked(client: Client, sight: Sight) -> Sight:
+    """The same with the coordinator's own record."""
+    pod = sight.pods.get(0)
+    if pod is None or not pod.is_running:
+        return sight
+    try:
+        return replace(sight, record=record(client, pod))
+    except Unreachable:
+        return sight  # its node may be lost; the pods tell that
+    except EngineError as error:
+        if isinstance(error, Refused) and error.code != FORBIDDEN:
+            return sight  # the container has just ended
+        note = f"what the ranks do is not shown: {str(error).splitlines()[0]}"
+        return replace(sight, notes=(*sight.notes, note))
+
+
+def record(client: Client, pod: Pod) -> Status | None:
+    """What the coordinator in that pod has recorded; None when it has nothing yet. Raises EngineError."""
+    done = exec.run(client, pod.name, pod.container, RECORD, str(pod.raw["metadata"]["namespace"]))
+    return read_record(done.output)
+
+
+def find(client: Client, kinds: tuple[Kind, ...], name: str, namespaces: tuple[str, ...]) -> Object | None:
+    """The engine's object of that name, of the first of these kinds and namespaces that has it and is ours."""
+    from allranks.engines.kubernetes.refusals import Missing, NotInstalled
+
+    for namespace in namespaces:
+        for kind in kinds:
+            try:
+                found = client.get(kind, name, namespace)
+            except (Missing, NotInstalled):
+                continue
+            except Refused as refused:
+                if refused.code == FORBIDDEN and kind != kinds[0]:
+                    continue  # of a kind that is only a way out where the other is not installed
+                raise
+            if delivery.RUN in (found["metadata"].get("labels") or {}):
+                return {"apiVersion": kind.api_version, "kind": kind.kind, **found}
+    return None

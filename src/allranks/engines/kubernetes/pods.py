@@ -1,0 +1,148 @@
+"""The pods of a run as the API server tells of them: which node each one is, how it is doing, what it left behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from allranks.node.status import Status
+
+Object = dict[str, Any]
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+"""Label and annotation by which Kubernetes numbers the pods of an Indexed Job (the label from 1.28 on)."""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod of the gang. ``node`` is which node it is, ``raw`` the API server's object."""
+
+    node: int
+    raw: Object
+
+    @property
+    def name(self) -> str:
+        return str(self.raw["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        return str(self.raw["metadata"]["uid"])
+
+    @property
+    def created(self) -> str:
+        return str(self.raw["metadata"].get("creationTimestamp", ""))
+
+    @property
+    def phase(self) -> str:
+        """Kubernetes' own: Pending, Running, Succeeded, Failed, Unknown."""
+        return str(self.status.get("phase", "Pending"))
+
+    @property
+    def status(self) -> Object:
+        return self.raw.get("status") or {}
+
+    @property
+    def spec(self) -> Object:
+        return self.raw.get("spec") or {}
+
+    @property
+    def address(self) -> str:
+        return str(self.status.get("podIP", ""))
+
+    @property
+    def host(self) -> str:
+        """The Kubernetes node that it is on; empty before it is scheduled."""
+        return str(self.spec.get("nodeName", ""))
+
+    @property
+    def container(self) -> str:
+        """The ranks' container: the first one."""
+        return str(self.spec["containers"][0]["name"])
+
+    @property
+    def is_going(self) -> bool:
+        """Whether it is being deleted."""
+        return bool(self.raw["metadata"].get("deletionTimestamp"))
+
+    @property
+    def state(self) -> Object:
+        """The ranks' container's state: one of waiting, running, terminated."""
+        return self._container_status().get("state") or {}
+
+    @property
+    def last_state(self) -> Object:
+        """How its container before this one ended, if there was one."""
+        return self._container_status().get("lastState") or {}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its agent can be asked."""
+        return "running" in self.state and not self.is_gone
+
+    @property
+    def is_gone(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+    def condition(self, kind: str) -> Object:
+        """One of its conditions; empty when it does not have it."""
+        return next((one for one in self.status.get("conditions") or () if one.get("type") == kind), {})
+
+    def left(self) -> Iterator[Status]:
+        """The records of the run that its containers left behind, the newest first."""
+        for state in (self.state, self.last_state):
+            message = (state.get("terminated") or {}).get("message", "")
+            if record := read_record(message):
+                yield record
+
+    def _container_status(self) -> Object:
+        found = self.status.get("containerStatuses") or ()
+        return next((one for one in found if one.get("name") == self.container), {})
+
+
+def read_record(text: str) -> Status | None:
+    """The run's record in a termination message or a command's output; None for any other text."""
+    if not text.startswith("{"):
+        return None
+    try:
+        return Status.from_json(json.loads(text))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def of_job(pod: Object) -> int | None:
+    """Which node a pod of an Indexed Job is."""
+    metadata = pod["metadata"]
+    found = (metadata.get("labels") or {}).get(INDEX) or (metadata.get("annotations") or {}).get(INDEX)
+    return int(found) if found is not None else None
+
+
+def by_node(found: Iterable[Object], node_of: Callable[[Object], int | None]) -> dict[int, Pod]:
+    """The pod that each node is now: of several the one that is not being deleted or over, else the newest."""
+    chosen: dict[int, Pod] = {}
+    for raw in found:
+        node = node_of(raw)
+        if node is not None:
+            pod = Pod(node, raw)
+            if node not in chosen or _rank(pod) > _rank(chosen[node]):
+                chosen[node] = pod
+    return chosen
+
+
+def _rank(pod: Pod) -> tuple[bool, bool, str]:
+    return not pod.is_going, not pod.is_gone, pod.created
+
+
+def moment(text: str) -> float:
+    """Seconds since 1970 of a time as Kubernetes writes it; 0 for none."""
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def now() -> float:
+    """Seconds since 1970."""
+    return datetime.now(timezone.utc).timestamp()

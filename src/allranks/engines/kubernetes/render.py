@@ -1,0 +1,127 @@
+"""From a job and a cluster to a Plan: what the operators' engines have in common around their own object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from allranks.engines import honoured
+from allranks.engines.engine import Plan
+from allranks.engines.kubernetes import delivery
+from allranks.engines.kubernetes.admission import Admission, admission
+from allranks.engines.kubernetes.manifest import Explained, merge, without_nothing
+from allranks.errors import SpecError
+
+if TYPE_CHECKING:
+    from allranks.engines.kubernetes.cluster import Cluster
+    from allranks.spec.job import Job
+
+
+def namespace_of(job: Job, cluster: Cluster) -> str:
+    """The run's namespace."""
+    return job.schedule.namespace or cluster.namespace
+
+
+def admitted(job: Job, engine: str, cluster: Cluster) -> Admission:
+    """Who lets the job in, and what for that is to be set. Raises SpecError."""
+    return admission(job, engine, cluster, namespace_of(job, cluster))
+
+
+def plan(
+    job: Job,
+    engine: str,
+    documents: Sequence[dict[str, Any]],
+    *,
+    why_not: Mapping[str, str],
+    notes: Iterable[str] = (),
+) -> Plan:
+    """The plan of these documents, the engine's own object last, with ``engines.<engine>.manifest`` merged into it.
+
+    A manifest that names another ``kind`` is merged into the document of that kind. Raises SpecError where there is
+    none, or where the merge would hide the run from allranks.
+    """
+    from allranks.spec.write import dump
+
+    _note_size(job, documents[-1])
+    merged = _merged(job, engine, list(documents))
+    told = (*honoured.notes(job, engine, why_not, settled=_own(engine)), *notes)
+    return Plan(job.name, engine, tuple(merged), told, dump(job))
+
+
+def _note_size(job: Job, main: dict[str, Any]) -> None:
+    """So that `list` and `status` know it of an object alone, whatever its engine calls it."""
+    size = {delivery.SIZE: f"{job.nodes}x{job.ranks}", delivery.RESTARTS: str(job.failure.restarts)}
+    main["metadata"]["annotations"] = {**main["metadata"].get("annotations", {}), **size}
+
+
+def _own(engine: str) -> set[str]:
+    return {f"engines.{engine}"}
+
+
+def _merged(job: Job, engine: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    patch = getattr(job.engines, engine).manifest
+    if not patch:
+        return documents
+    kinds = [document["kind"] for document in documents]
+    kind = patch.get("kind", kinds[-1])
+    if kind not in kinds:
+        raise SpecError(f"engines.{engine}.manifest: kind {kind} is not in the plan; it has {', '.join(kinds)}")
+    number = kinds.index(kind)
+    before, documents[number] = documents[number], merge(documents[number], patch)
+    _must_be_findable(engine, before["metadata"], documents[number].get("metadata"))
+    return documents
+
+
+def _must_be_findable(engine: str, before: dict[str, Any], after: Any) -> None:
+    labels = after.get("labels") if isinstance(after, dict) else None
+    kept = isinstance(labels, dict) and all(labels.get(name) == before["labels"][name] for name in before["labels"])
+    if not kept or (after["name"], after["namespace"]) != (before["name"], before["namespace"]):
+        ours = ", ".join(before["labels"])
+        raise SpecError(
+            f"engines.{engine}.manifest changes name, namespace or labels ({ours}) by which allranks finds the run; "
+            "set the spec's name and schedule.namespace instead"
+        )
+
+
+def main_object(
+    job: Job, engine: str, admission: Admission, namespace: str, version: str, kind: str, spec: dict[str, Any]
+) -> dict[str, Any]:
+    """The engine's own object of this spec."""
+    metadata = delivery.metadata(job, engine, namespace, labels=admission.labels, annotations=admission.annotations)
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def run_policy(job: Job, admission: Admission, **more: Any) -> Explained:
+    """What both of Kubeflow's older operators call runPolicy. ``more`` comes first."""
+    return without_nothing(
+        {
+            **more,
+            "cleanPodPolicy": job.failure.clean.capitalize(),
+            "ttlSecondsAfterFinished": ttl(job),
+            "suspend": admission.suspend or None,
+        },
+        cleanPodPolicy="failure.clean",
+        ttlSecondsAfterFinished="failure.ttl",
+        suspend="until Kueue admits it (schedule.queue)",
+    )
+
+
+def ttl(job: Job) -> int | None:
+    """Seconds that a finished run is kept."""
+    return int(job.failure.ttl.seconds) if job.failure.ttl is not None else None
+
+
+def main_document(plan: Plan) -> dict[str, Any]:
+    """The engine's own object, whose deletion takes all else of the run with it."""
+    return plan.documents[-1]
+
+
+def headless(job: Job, engine: str, namespace: str, **selector: str) -> dict[str, Any]:
+    """A Service that gives the pods names, before they are ready too: they must find each other to become it."""
+    return {
+        "apiVersion": "v1", "kind": "Service", "metadata": delivery.metadata(job, engine, namespace),
+        "spec": Explained(
+            {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {delivery.RUN: job.name, **selector}},
+            clusterIP="headless: one name for each pod, no address of its own",
+        ),
+    }  # fmt: skip

@@ -1,0 +1,59 @@
+"""What a user must be allowed, as a value: the smallest Role that serves, and what each part of it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.engines.kubernetes.kinds import CONFIGMAP, EVENT, JOB, POD, SECRET, SERVICE, WORKLOAD, Kind
+
+POD_LOG, POD_EXEC = Kind("v1", "Pod", "pods/log"), Kind("v1", "Pod", "pods/exec")
+
+
+@dataclass(frozen=True)
+class Right:
+    """Verbs on one kind of object, and what they are for. Without an ``optional`` one all but that still works."""
+
+    kind: Kind
+    verbs: tuple[str, ...]
+    why: str
+    optional: bool = False
+
+    def rule(self) -> dict[str, Any]:
+        """The rule of a Role."""
+        return {"apiGroups": [self.kind.group], "resources": [self.kind.plural], "verbs": list(self.verbs)}
+
+
+def rights(kinds: Iterable[Kind], *, queue: bool = False) -> list[Right]:
+    """All that the verbs need, for engines that make objects of these kinds."""
+    own = [Right(kind, ("get", "list", "create", "delete"), "run, status, list, cancel") for kind in kinds]
+    return [
+        *own,
+        Right(CONFIGMAP, ("create", "patch", "delete"), "run: the agent and its plan"),
+        Right(SECRET, ("create", "patch", "delete"), "run: what the agents know each other by"),
+        Right(POD, ("get", "list"), "status: which node is where, and why one is not"),
+        Right(POD_LOG, ("get",), "run, logs"),
+        Right(POD_EXEC, ("create", "get"), "status: what the coordinator knows; exec, shell, cancel with grace", True),
+        Right(EVENT, ("list",), "status: quota, missing volumes and what else only events tell", True),
+        *([Right(WORKLOAD, ("list",), "status: the place in Kueue's queue", True)] if queue else []),
+    ]
+
+
+def for_plain_jobs() -> list[Right]:
+    """What comes on top where JobSet is not installed: its gangs are Jobs with a Service of their own."""
+    return [*rights([JOB])[:1], Right(SERVICE, ("create", "patch", "delete"), "run: names for the pods of a plain Job")]
+
+
+def force_delete() -> Right:
+    """Of a gang that may give up its own pods on a lost node, so that their engine replaces them at once."""
+    return Right(POD, ("delete",), "status: free what a lost node holds", True)
+
+
+def role(name: str, namespace: str, wanted: Iterable[Right]) -> dict[str, Any]:
+    """A Role with these rights."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": name, "namespace": namespace},
+        "rules": [right.rule() for right in wanted],
+    }  # fmt: skip

@@ -1,0 +1,242 @@
+"""How a run stands, put together from what the API server tells and what the run's own coordinator does.
+
+Pure. The coordinator's record is the truth about ranks, attempts and causes; pods tell why nodes are not there yet; the
+engine's object tells the end where nobody is left to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from allranks.engines.kubernetes import conditions, delivery
+from allranks.engines.kubernetes.pods import Object, Pod, moment, now
+from allranks.engines.kubernetes.reasons import Events, why_waiting
+from allranks.node.agent import ATTEMPTS_OF_A_SET
+from allranks.node.cause import Cause
+from allranks.node.course import EXIT_NEVER_COMPLETE
+from allranks.node.status import NodeStatus, RankStatus, Status
+
+SLOW = 5.0
+"""Seconds after which an operator that has made no pods is worth a word."""
+NOT_YET = "its agent has not reported yet"
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What was seen of a run at one moment. ``queue`` is why its pods are held back, if they are."""
+
+    engine: str
+    main: Object
+    pods: Mapping[int, Pod] = field(default_factory=dict)
+    events: Events = field(default_factory=lambda: Events((), ""))
+    queue: str = ""
+    record: Status | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return str(self.main["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        return str(self.main["metadata"]["uid"])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every node's container runs, so that nothing need be explained."""
+        return len(self.pods) == size(self.main)[0] and all(pod.is_running for pod in self.pods.values())
+
+
+def size(main: Object) -> tuple[int, int, int]:
+    """Nodes, ranks of each, and how often the gang may start again, as the plan has noted them on its object."""
+    noted = main["metadata"].get("annotations") or {}
+    nodes, _, ranks = str(noted.get(delivery.SIZE, "0x0")).partition("x")
+    return int(nodes), int(ranks), int(noted.get(delivery.RESTARTS, 0))
+
+
+def compose(sight: Sight, earlier: Status | None = None) -> Status:
+    """The run's status. ``earlier`` is what was known of this very run before."""
+    ended = conditions.ending(sight.main)
+    record = sight.record or _left(sight)
+    if record is not None and (record.is_over or not ended):
+        known = record if record.nodes else earlier
+        status = replace(record, causes=_causes(record, earlier), nodes=_nodes(sight, known))
+        status.reason = _reason_with_pods(status)
+    elif ended:
+        status = replace(earlier or _blank(sight), nodes=_nodes(sight, earlier))
+        if not status.is_over:
+            _end(status, sight, ended)
+    else:
+        status = _gathering(sight, earlier)
+    if status.is_over:
+        _nobody_runs(status)
+    status.conditions = conditions.shown(sight.main)
+    status.notes = [*status.notes, *(note for note in sight.notes if note not in status.notes)]
+    return status
+
+
+def _end(status: Status, sight: Sight, ended: conditions.Ending) -> None:
+    """Nobody left a record: what the object says, and what its pods do where no rank ever ran."""
+    code = 0 if ended.phase == "succeeded" else 1
+    reason = ended.reason
+    if code and not (status.attempts or status.causes):
+        code = EXIT_NEVER_COMPLETE
+        why = next(filter(None, (why_waiting(pod, sight.events) for pod in sight.pods.values())), "")
+        reason = f"no rank ever ran: {'; '.join(filter(None, (why, ended.reason)))}"
+    status.end(ended.phase, reason, code)
+    status.ended = ended.at
+
+
+def listed(engine: str, main: Object) -> Status:
+    """What the engine's object alone tells of a run."""
+    sight = Sight(engine, main)
+    status = _blank(sight)
+    ended = conditions.ending(main)
+    if ended:
+        status.end(ended.phase, ended.reason, 0 if ended.phase == "succeeded" else 1)
+        status.ended = ended.at
+    elif conditions.is_suspended(main):
+        status.reason = "suspended"
+    else:
+        status.phase = "running" if _has_active(main) else "pending"
+    nodes, ranks, _ = size(main)
+    status.nodes = [_node(sight, node, None, ranks) for node in range(nodes)]
+    status.conditions = conditions.shown(main)
+    return status
+
+
+def _has_active(main: Object) -> bool:
+    """Whether the operator counts pods that run: each has its own place for that."""
+    status = main.get("status") or {}
+    if status.get("active") or any(one.get("active") for one in status.get("replicatedJobsStatus") or ()):
+        return True
+    if any(one.get("active") for one in (status.get("replicaStatuses") or {}).values()):
+        return True
+    return any(one.get("active") for one in status.get("jobsStatus") or ())
+
+
+def _blank(sight: Sight) -> Status:
+    nodes, ranks, restarts = size(sight.main)
+    started = str(sight.main["metadata"].get("creationTimestamp", ""))
+    return Status(
+        sight.name, sight.engine, restarts={"used": 0, "allowed": restarts}, world_size=nodes * ranks, started=started
+    )
+
+
+def _left(sight: Sight) -> Status | None:
+    """The verdict that containers left behind; node 0's word first."""
+    for node in sorted(sight.pods):
+        for record in sight.pods[node].left():
+            return record
+    return None
+
+
+def _causes(record: Status, earlier: Status | None) -> list[Cause]:
+    """A coordinator that lost its pod knows nothing of the attempts before; whoever watched does."""
+    if earlier is None:
+        return record.causes
+    told = [cause for cause in record.causes if not _is_told_already(cause, earlier)]
+    known = {cause.attempt for cause in record.causes}
+    before = [cause for cause in earlier.causes if cause.attempt not in known]
+    return sorted([*before, *told], key=lambda cause: cause.attempt)
+
+
+def _is_told_already(cause: Cause, earlier: Status) -> bool:
+    """That all pods were made anew follows from the loss of one, where that was seen before the coordinator went."""
+    if cause.kind != "node_lost" or (cause.attempt + 1) % ATTEMPTS_OF_A_SET:
+        return False
+    if cause.attempt in {one.attempt for one in earlier.causes}:
+        return False
+    return earlier.attempt > cause.attempt or any(one.attempt == earlier.attempt for one in earlier.causes)
+
+
+# Nodes
+
+
+def _nodes(sight: Sight, record: Status | None) -> list[NodeStatus]:
+    nodes, ranks, _ = size(sight.main)
+    known = {one.node: one for one in record.nodes} if record else {}
+    return [_node(sight, node, known.get(node), ranks) for node in range(nodes)]
+
+
+def _node(sight: Sight, node: int, known: NodeStatus | None, ranks: int) -> NodeStatus:
+    pod = sight.pods.get(node)
+    made = known or NodeStatus(node, f"{sight.name}-{node}", ranks=_ranks(node, ranks))
+    if pod is None:
+        return replace(made, reason=made.reason or "its pod is not there") if sight.pods else made
+    phase, reason = _of_pod(pod, made, sight.events)
+    return replace(made, name=pod.name, address=pod.address or made.address, phase=phase, reason=reason)
+
+
+def _nobody_runs(status: Status) -> None:
+    """A run that is over has its causes; of its pods only those are worth a word that do not go."""
+    for node in status.nodes:
+        node.phase, node.reason = "ended", node.reason if "Terminating" in node.reason else ""
+        for rank in node.ranks:
+            rank.state, rank.rss, rank.rate = "ended", None, None
+
+
+def _ranks(node: int, ranks: int) -> list[RankStatus]:
+    return [RankStatus(node * ranks + local, local) for local in range(ranks)]
+
+
+def _of_pod(pod: Pod, known: NodeStatus, events: Events) -> tuple[str, str]:
+    """A node that its coordinator knows is told by it, unless the pod says more."""
+    why = why_waiting(pod, events)
+    if pod.phase == "Succeeded":
+        return "succeeded", ""
+    if pod.phase == "Failed":
+        return "failed", why
+    if pod.is_running and not pod.is_going:
+        return (known.phase, known.reason) if known.phase != "pending" else ("starting", known.reason or NOT_YET)
+    return known.phase if pod.is_going else "pending", why
+
+
+# A gang that is not complete
+
+
+def _gathering(sight: Sight, earlier: Status | None) -> Status:
+    status = replace(earlier, reason="") if earlier and not earlier.is_over else _blank(sight)
+    status.nodes = _nodes(sight, None)
+    began = bool(status.attempts or status.causes)
+    some = any(pod.is_running for pod in sight.pods.values())
+    status.phase = "restarting" if began else "starting" if some else "pending"
+    status.reason = sight.queue or _why_no_pods(sight) or _most_common(status)
+    return status
+
+
+def _why_no_pods(sight: Sight) -> str:
+    if sight.pods:
+        return ""
+    said = sight.events.of_owners()
+    if said:
+        return said
+    kind, age = sight.main["kind"], now() - moment(str(sight.main["metadata"].get("creationTimestamp", "")))
+    slow = f" for {age:.0f} s: does its operator run?" if age > SLOW else " yet"
+    return f"nobody has made pods for its {kind}{slow}"
+
+
+def _most_common(status: Status) -> str:
+    """``2 of 4 nodes there; digits-w-0-1: unschedulable: ...`` for the reason that most of the missing have."""
+    missing = [node for node in status.nodes if node.phase == "pending"]
+    reasons = Counter(node.reason for node in missing if node.reason)
+    there = f"{len(status.nodes) - len(missing)} of {len(status.nodes)} nodes there"
+    if not reasons:
+        waiting = next((node for node in status.nodes if node.reason), None)
+        return f"{there}; {waiting.name}: {waiting.reason}" if waiting else there
+    reason, count = reasons.most_common(1)[0]
+    first = next(node.name for node in missing if node.reason == reason)
+    others = f" and {count - 1} more" if count > 1 else ""
+    return f"{there}; {first}{others}: {reason}"
+
+
+def _reason_with_pods(status: Status) -> str:
+    """The coordinator knows who is missing, the pods know why."""
+    if status.phase not in ("pending", "starting", "restarting"):
+        return status.reason
+    why = next((node for node in status.nodes if node.phase == "pending" and node.reason), None)
+    if why is None or why.reason in status.reason:
+        return status.reason
+    return "; ".join(filter(None, (status.reason, f"{why.name}: {why.reason}")))

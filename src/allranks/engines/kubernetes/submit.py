@@ -1,0 +1,156 @@
+"""A plan's objects are made: all of them or none, and all of them go when the engine's own object does."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from allranks.engines.kubernetes import delivery, render
+from allranks.engines.kubernetes.client import Client, Object
+from allranks.engines.kubernetes.conditions import ending
+from allranks.engines.kubernetes.kinds import POD, kind_of
+from allranks.engines.kubernetes.refusals import Missing, NotInstalled, Refused
+from allranks.errors import EngineError
+
+if TYPE_CHECKING:
+    from allranks.engines.engine import Plan
+
+GONE_WITHIN = 60.0
+"""Seconds for a finished run of the same name to be gone, pods included."""
+SEEN_WITHIN = 5.0
+"""Seconds for a webhook to see the objects that are made before the last one."""
+POLL = 0.2
+
+
+def submit(client: Client, plan: Plan) -> Object:
+    """Make the objects of a plan; return the engine's own. Raises EngineError, having left nothing, or saying what."""
+    main = render.main_document(plan)
+    namespace = str(main["metadata"]["namespace"])
+    free_the_name(client, main, namespace)
+    made: list[Object] = []
+    try:
+        *others, last = _in_order(plan)
+        for document in others:
+            made.append(client.create(document, namespace))
+        made.append(_create_last(client, last, namespace))
+        _belong_to(client, made[-1], made[:-1], namespace)
+    except BaseException as error:
+        _undo(client, made, namespace, error)
+        raise
+    return made[-1]
+
+
+def _create_last(client: Client, main: Mapping[str, Any], namespace: str) -> Object:
+    """An operator's webhook may not have seen yet what was made just before: Trainer's looks for the runtime."""
+    until = time.monotonic() + SEEN_WITHIN
+    while True:
+        try:
+            return client.create(main, namespace)
+        except Refused as refused:
+            if "not found" not in str(refused) or "admission webhook" not in str(refused) or time.monotonic() > until:
+                raise
+        time.sleep(POLL)
+
+
+def check(client: Client, plan: Plan) -> None:
+    """Have the API server judge every object, making none. Raises EngineError for the first that it refuses."""
+    for document in _in_order(plan):
+        try:
+            client.create(document, str(document["metadata"]["namespace"]), dry_run=True)
+        except EngineError as error:
+            if getattr(error, "why", "") != "AlreadyExists":
+                raise
+
+
+def _in_order(plan: Plan) -> list[dict[str, Any]]:
+    """The secret first, its value made now, and the engine's own object last: its pods find all that they mount."""
+    *others, main = plan.documents
+    with_value = [_with_value(document) if document["kind"] == "Secret" else document for document in others]
+    return [*sorted(with_value, key=lambda document: document["kind"] != "Secret"), main]
+
+
+def _with_value(secret: Mapping[str, Any]) -> dict[str, Any]:
+    if secret["metadata"]["name"] != delivery.name_of(secret["metadata"]["labels"][delivery.RUN]):
+        return dict(secret)
+    return {**secret, "stringData": {delivery.SECRET: secrets.token_hex(32)}}
+
+
+def _belong_to(client: Client, owner: Object, others: list[Object], namespace: str) -> None:
+    reference = {
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+    }  # fmt: skip
+    for one in others:
+        change = {"metadata": {"ownerReferences": [reference]}}
+        client.patch(kind_of(one), one["metadata"]["name"], change, namespace)
+
+
+def _undo(client: Client, made: list[Object], namespace: str, error: BaseException) -> None:
+    """Remove what was made, or say in the error exactly what could not be."""
+    left = []
+    for one in reversed(made):
+        try:
+            client.delete(kind_of(one), one["metadata"]["name"], namespace)
+        except EngineError:
+            left.append(f"{kind_of(one).plural}/{one['metadata']['name']}")
+    if left:
+        words = f"; left behind: {', '.join(left)}; remove them with: kubectl -n {namespace} delete {' '.join(left)}"
+        error.args = (f"{error}{words}", *error.args[1:])
+
+
+# The name
+
+
+def free_the_name(client: Client, main: Mapping[str, Any], namespace: str) -> None:
+    """Make room for a run: one of that name that is over goes, one that is alive is an error."""
+    kind, name = kind_of(main), str(main["metadata"]["name"])
+    try:
+        there = client.get(kind, name, namespace)
+    except (Missing, NotInstalled):
+        _remove_leftovers(client, main, namespace)
+        return
+    labels = there["metadata"].get("labels") or {}
+    if delivery.RUN not in labels:
+        raise EngineError(f"{kind.kind} {name} exists already in namespace {namespace}, and allranks did not make it; "
+                          "give this run another name: '--name OTHER'")  # fmt: skip
+    if not ending(there):
+        raise EngineError(
+            f"a run named {name} is alive in namespace {namespace} (engine {labels.get(delivery.ENGINE)})\n"
+            f"Watch it with 'allranks logs -f {name}', end it with 'allranks cancel {name}', "
+            "or give this one another name: '--name OTHER'."
+        )
+    remove(client, there, namespace, GONE_WITHIN)
+    _remove_leftovers(client, main, namespace)
+
+
+def _remove_leftovers(client: Client, main: Mapping[str, Any], namespace: str) -> None:
+    """Of a client that died between two objects, and of an owner whose garbage is still being collected."""
+    run = main["metadata"]["labels"][delivery.RUN]
+    name = delivery.name_of(run)
+    for version, kind in (("v1", "Secret"), ("v1", "ConfigMap")):
+        client.delete(kind_of({"apiVersion": version, "kind": kind}), name, namespace)
+
+
+def remove(client: Client, main: Object, namespace: str, timeout: float) -> list[Object]:
+    """Delete a run's object with all that it owns; return the pods that are still there after ``timeout`` seconds."""
+    kind, name = kind_of(main), str(main["metadata"]["name"])
+    run = (main["metadata"].get("labels") or {}).get(delivery.RUN, name)
+    client.delete(kind, name, namespace)
+    until = time.monotonic() + timeout
+    while True:
+        left = client.list(POD, namespace, labels=f"{delivery.RUN}={run}")
+        if not left and not _is_there(client, main, namespace):
+            return []
+        if time.monotonic() > until:
+            return left
+        time.sleep(POLL)
+
+
+def _is_there(client: Client, main: Object, namespace: str) -> bool:
+    try:
+        found = client.get(kind_of(main), str(main["metadata"]["name"]), namespace)
+    except Missing:
+        return False
+    return bool(found["metadata"]["uid"] == main["metadata"]["uid"])

@@ -1,0 +1,160 @@
+"""A run seen again and again by a thread, for those who follow it: ``status`` is then no call at all.
+
+Two calls a second whatever the gang's size, and one command in node 0's container that prints the record whenever it
+changes. An API server that does not answer for a while disturbs nobody: what was seen last is shown, with a note.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+from allranks.engines.kubernetes import kept
+from allranks.engines.kubernetes.client import Client, Object
+from allranks.engines.kubernetes.conditions import ending
+from allranks.engines.kubernetes.exec import Lines
+from allranks.engines.kubernetes.kinds import kind_of
+from allranks.engines.kubernetes.look import RECORD, NodeOf, glance
+from allranks.engines.kubernetes.pods import Pod, read_record
+from allranks.engines.kubernetes.refusals import Missing, Unreachable
+from allranks.engines.kubernetes.state import Sight, compose
+from allranks.errors import EngineError
+from allranks.node.status import Status
+
+INTERVAL = 1.0
+PATIENCE = 600.0
+"""Seconds for which an API server may be silent before who follows is let go."""
+SAID_AFTER = 3.0
+
+
+_OPEN: dict[str, Watch] = {}
+"""By the uid of the run's object: who follows its lines and who asks how it stands must see the same."""
+
+
+def watch(client: Client, engine: str, main: Object, node_of: NodeOf) -> Watch:
+    """Watch a run, together with whoever does so already in this process; each closes it once."""
+    uid = str(main["metadata"]["uid"])
+    if uid not in _OPEN:
+        _OPEN[uid] = Watch(client, engine, main, node_of)
+    _OPEN[uid].users += 1
+    return _OPEN[uid]
+
+
+class Watch(threading.Thread):
+    """Sees one run until all of its ``users`` have closed it. ``changed`` is set whenever there was a look."""
+
+    def __init__(self, client: Client, engine: str, main: Object, node_of: NodeOf) -> None:
+        super().__init__(daemon=True)
+        self._client, self._engine, self._node_of = client, engine, node_of
+        self._sight = Sight(engine, main)
+        self._seen = kept.read(client.access.context, str(main["metadata"]["namespace"]), self._sight.name)
+        self._earlier = self._seen.status if self._seen and self._seen.uid == self._sight.uid else None
+        self._lines: Lines | None = None
+        self._of = ""
+        self._line = ""
+        self._record: Status | None = None
+        self._heard = time.monotonic()
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self.changed = threading.Event()
+        self.gone = False
+        self.users = 0
+        self._look()
+        self.start()
+
+    @property
+    def pods(self) -> list[Pod]:
+        return list(self._sight.pods.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of the gang runs any more, by the cluster's own word."""
+        if self.gone:
+            return True
+        return bool(ending(self._sight.main)) and not any(pod.is_running for pod in self.pods)
+
+    def status(self) -> Status:
+        """How it stands by the newest look. Raises Unreachable when nobody answered for PATIENCE seconds."""
+        silent = time.monotonic() - self._heard
+        with self._lock:
+            if silent > PATIENCE:
+                raise self._client.unreachable(TimeoutError(f"no answer for {silent:.0f} s"))
+            status = self._compose()
+            if silent > SAID_AFTER + INTERVAL:
+                status.notes = [*status.notes, "the API server does not answer; the gang goes on without it"]
+            return status
+
+    def await_record(self, seconds: float = 10.0) -> None:
+        """Wait until the coordinator has told its record, if there is one that could."""
+        if self._lines is not None:
+            self._lines.came.wait(seconds)
+
+    def close(self) -> None:
+        """Stop looking, where nobody else wants to see."""
+        self.users -= 1
+        if self.users > 0:
+            return
+        _OPEN.pop(self._sight.uid, None)
+        self._closing.set()
+        if self._lines is not None:
+            self._lines.close()
+
+    def run(self) -> None:
+        """Look every INTERVAL."""
+        while not self._closing.wait(INTERVAL):
+            self._look()
+
+    def _look(self) -> None:
+        main = self._sight.main
+        namespace = str(main["metadata"]["namespace"])
+        try:
+            fresh = self._client.get(kind_of(main), self._sight.name, namespace)
+            self.gone = fresh["metadata"]["uid"] != self._sight.uid
+            if not self.gone:
+                sight = glance(self._client, self._engine, {**fresh, "kind": main["kind"]}, self._node_of)
+                with self._lock:
+                    self._sight = replace(sight, main={**main, **fresh})
+            self._listen()
+            self._heard = time.monotonic()
+        except Missing:
+            self.gone, self._heard = True, time.monotonic()
+        except Unreachable:
+            pass  # ``status`` says for how long
+        except EngineError as error:
+            note = str(error).splitlines()[0]
+            with self._lock:
+                self._sight = replace(self._sight, notes=(note,))
+        self.changed.set()
+
+    def _listen(self) -> None:
+        """Have node 0's container print its record, and again from another one when that has ended."""
+        pod = self._sight.pods.get(0)
+        if pod is None or not pod.is_running:
+            return
+        if self._lines is None or not self._lines.is_alive() or self._of != pod.uid:
+            if self._lines is not None:
+                self._lines.close()
+            namespace = str(pod.raw["metadata"]["namespace"])
+            self._of = pod.uid
+            self._lines = Lines(self._client, pod.name, pod.container, (*RECORD, "--follow"), namespace)
+
+    def _compose(self) -> Status:
+        line = self._lines.newest if self._lines else ""
+        if line != self._line:
+            self._line, self._record = line, read_record(line)
+        status = compose(replace(self._sight, record=self._usable()), self._earlier)
+        if self.gone and not status.is_over:
+            status.end("cancelled", f"its {self._sight.main['kind']} was deleted from the cluster", 143)
+        if self._earlier is None or status.to_json() != self._earlier.to_json():
+            namespace = str(self._sight.main["metadata"]["namespace"])
+            kept.keep(self._client.access.context, kept.Seen(namespace, self._sight.uid, status))
+            self._earlier = status
+        return status
+
+    def _usable(self) -> Status | None:
+        """The record, as long as its pod is the one that is there, or it has the last word."""
+        pod = self._sight.pods.get(0)
+        if self._record is None or self._record.is_over:
+            return self._record
+        return self._record if pod is not None and pod.uid == self._of and pod.is_running else None

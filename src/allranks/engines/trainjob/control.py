@@ -1,0 +1,19 @@
+"""The engine trainjob: gangs as TrainJobs of Kubeflow Trainer, with a runtime of their own or one that is there."""
+
+from __future__ import annotations
+
+from allranks.engines.kubernetes.control import KubernetesEngine
+from allranks.engines.kubernetes.kinds import TRAINJOB
+from allranks.engines.kubernetes.pods import Object, of_job
+
+STEP = "jobset.sigs.k8s.io/replicatedjob-name"
+NODE = "node"
+
+
+def node_of(pod: Object) -> int | None:
+    """Pods of the replicated Job ``node``; a runtime may have others, for a launcher or to fetch data."""
+    step = (pod["metadata"].get("labels") or {}).get(STEP)
+    return of_job(pod) if step == NODE else None
+
+
+ENGINE = KubernetesEngine(name="trainjob", summary="TrainJob of Kubeflow Trainer", kind=TRAINJOB, node_of=node_of)

@@ -1,0 +1,39 @@
+"""A shell on the node that this container is: ``shell PLAN [NAME=VALUE...]``, the values being the terminal's own.
+
+It has the node's identity, and no rank's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import List
+
+from allranks.node import network
+from allranks.node.agent import recall
+from allranks.node.environment import shell_environment
+from allranks.node.gang import load
+from allranks.node.place import NoPlace, find_place
+
+SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh", "/usr/bin/sh", "/busybox/sh")
+NO_SHELL = 127
+
+
+def main(argv: List[str]) -> int:
+    """Become the shell; returns only where there is none."""
+    gang = load(argv[0])
+    try:
+        node = find_place(gang.engine, gang.nodes, os.environ).node
+        if gang.rdma:
+            gang = network.settle(gang, node, os.environ, lambda line: None)
+    except (NoPlace, network.NotATree) as error:
+        print(f"allranks: {error}", file=sys.stderr)
+        return NO_SHELL
+    env = shell_environment(gang, node, max(recall(gang, node)[0], 0), os.environ)
+    env.update(dict(pair.split("=", 1) for pair in argv[1:]))
+    os.chdir(gang.workdir)
+    for shell in [env.get("SHELL", ""), *SHELLS]:
+        if shell and os.access(shell, os.X_OK):
+            os.execve(shell, [shell], env)
+    print(f"allranks: this image has no shell ({', '.join(SHELLS)})", file=sys.stderr)
+    return NO_SHELL

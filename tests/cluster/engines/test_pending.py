@@ -1,0 +1,72 @@
+"""A gang that does not start says why, in one line: on a real cluster, each kind of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.kubectl import apply
+
+pytestmark = pytest.mark.gang
+
+QUOTA = {
+    "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": {"pods": "0"}},
+}  # fmt: skip
+
+CASES: dict[str, tuple[dict[str, Any], str]] = {
+    "more memory than any node has": ({"resources": {"memory": "900Ti"}}, "Insufficient memory"),
+    "GPUs where there are none": ({"resources": {"gpus": 8}}, "Insufficient nvidia.com/gpu"),
+    "a host label that no node has": ({"node_selector": {"disk": "no"}}, "node affinity/selector"),
+    "an image that cannot be pulled": ({"image": "no.invalid/no:1"}, "image no.invalid/no:1 cannot be pulled"),
+    "a claim that is not there": ({"volumes": [{"claim": "nope", "path": "/d"}]}, "no PersistentVolumeClaim nope"),
+    "a secret that is not there": ({"env_from": ["secret/nope"]}, "there is no secret nope"),
+    "a configmap that is not there": ({"env_from": ["configmap/nope"]}, "there is no configmap nope"),
+    "a scheduler that is not there": ({"pod": {"schedulerName": "nobody"}}, "no scheduler has looked at it yet"),
+    "a priority that is not there": ({"priority": "nope"}, "no PriorityClass with name nope"),
+    "an image without python": ({"container": {"command": ["python9", "-V"]}}, "has no python9"),
+    "an init container that fails": (
+        {"pod": {"initContainers": [{"name": "fetch", "image": "docker.io/kc/node:1", "command": ["false"]}]}},
+        "init container fetch",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", CASES)
+def test_status_tells_what_keeps_a_gang_from_starting(space: Space, why: str) -> None:
+    fields, words = CASES[why]
+    schedule = {"namespace": space.name}
+    for name in ("node_selector", "priority"):
+        if name in fields:
+            schedule[name] = fields[name]
+    rest = {name: value for name, value in fields.items() if name not in schedule}
+    space.start("jobset", space.spec(**rest, schedule=schedule))
+    status = space.until(lambda status: words in told(status))
+    assert status["phase"] in ("pending", "starting", "failed")
+    assert "\n" not in status["reason"]
+
+
+def test_run_ends_with_the_way_out_where_the_image_has_no_python(space: Space) -> None:
+    spec = space.spec(container={"command": ["python9", "-V"]}, failure={"restarts": 0})
+    done = space.allranks("run", "--engine", "jobset", str(spec))
+    assert done.returncode == 75, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "no rank ever ran: image docker.io/kc/node:1 has no python9, which allranks' agent needs" in last
+
+
+def test_status_tells_the_quota_that_keeps_pods_from_being_made(space: Space) -> None:
+    apply(space.name, QUOTA)
+    space.start("jobset", space.spec())
+    status = space.until(lambda status: "quota small" in status["reason"])
+    assert status["reason"].startswith("quota small does not allow it: requested pods=1")
+
+
+def test_a_queue_where_nobody_admits_is_said(space: Space) -> None:
+    space.start("jobset", space.spec(schedule={"namespace": space.name, "queue": "research", "gang": "kueue"}))
+    status = space.until(lambda status: "queue research" in status["reason"])
+    assert status["phase"] == "pending"
+
+
+def told(status: dict[str, Any]) -> str:
+    return " ".join([status["reason"], *(node["reason"] for node in status["nodes"])])

@@ -1,0 +1,90 @@
+"""A run is made whole or not at all; what cannot be undone is named."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from allranks.engines.kubernetes.kinds import CONFIGMAP, JOBSET
+from allranks.engines.kubernetes.rights import Right, rights
+from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.kubectl import kubectl
+from tests.cluster.engines.test_rights import become, kubeconfig_of_somebody
+
+pytestmark = pytest.mark.gang
+
+
+def without(verb: str, kind: object) -> list[Right]:
+    return [
+        replace(one, verbs=tuple(had for had in one.verbs if had != verb)) if one.kind == kind else one
+        for one in rights([JOBSET])
+    ]
+
+
+def ours(space: Space) -> list[str]:
+    return kubectl(
+        "-n", space.name, "get", "secret,configmap,jobset,pod", "-l", "allranks.dev/run", "-o", "name"
+    ).split()
+
+
+def gone(space: Space) -> None:
+    """Pods take their grace to go."""
+    until = time.monotonic() + 60
+    while left := ours(space):
+        assert time.monotonic() < until, left
+        time.sleep(0.5)
+
+
+def test_what_was_made_goes_when_the_engines_object_is_refused(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    become(space, monkeypatch, without("create", JOBSET))
+    done = space.allranks("run", "--engine", "jobset", str(space.spec()))
+    assert (done.returncode, "no right to create jobsets" in done.stderr) == (69, True), done.stderr
+    gone(space)
+
+
+def test_a_run_that_cannot_be_made_whole_is_undone(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    become(space, monkeypatch, without("patch", CONFIGMAP))
+    done = space.allranks("run", "--engine", "jobset", str(space.spec()))
+    assert (done.returncode, "no right to patch configmaps" in done.stderr) == (69, True), done.stderr
+    assert "left behind" not in done.stderr
+    gone(space)
+
+
+def test_a_name_is_free_again_once_its_run_is_over_and_not_before(space: Space) -> None:
+    spec = space.spec(run=["true"])
+    assert space.allranks("run", "--engine", "jobset", str(spec)).returncode == 0
+    space.start("jobset", space.spec())
+    done = space.allranks("run", "--engine", "jobset", str(spec))
+    assert done.returncode == 69
+    assert "a run named gang is alive in namespace" in done.stderr
+    assert space.allranks("cancel", "gang").returncode == 0
+
+
+def test_deleting_the_engines_object_deletes_all_and_status_remembers(space: Space) -> None:
+    space.start("jobset", space.spec())
+    space.until(lambda status: status["phase"] == "running")
+    kubectl("-n", space.name, "delete", "jobset", "gang")
+    status = space.status()
+    assert (status["phase"], status["notes"]) == (
+        "cancelled", ["the cluster has it no more: this is what this machine saw last"],
+    )  # fmt: skip
+    gone(space)
+
+
+def test_a_plan_is_judged_by_the_api_server_without_making_anything(space: Space) -> None:
+    spec = str(space.spec(engines={"jobset": {"manifest": {"spec": {"noSuchField": 1}}}}))
+    done = space.allranks("plan", "--check", "--engine", "jobset", spec)
+    assert done.returncode == 69
+    assert "the JobSet that is installed has no field spec.noSuchField" in done.stderr
+    good = space.allranks("plan", "--check", "--engine", "jobset", str(space.spec(name="good")))
+    assert "the cluster would take ConfigMap good-allranks, Secret good-allranks, JobSet good" in good.stderr
+    assert ours(space) == []
+
+
+def test_credentials_that_have_expired_are_said(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig_of_somebody(space, token="of-yesterday")))
+    done = space.allranks("run", "--engine", "jobset", str(space.spec()))
+    assert done.returncode == 69
+    assert "does not accept the credentials of context" in done.stderr

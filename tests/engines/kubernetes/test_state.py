@@ -1,0 +1,87 @@
+"""How a run stands, from what the API server and the coordinator tell, for what no test can do to a cluster."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from allranks.engines.kubernetes import delivery
+from allranks.engines.kubernetes.pods import Pod
+from allranks.engines.kubernetes.reasons import Events, why_waiting
+from allranks.engines.kubernetes.state import Sight, compose
+from allranks.node.cause import Cause
+from allranks.node.status import NodeStatus, Status
+
+FAILED = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too many"}
+
+
+def ago(seconds: float) -> str:
+    return (datetime.now(timezone.utc) - timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+
+
+def main(*conditions: dict[str, Any]) -> dict[str, Any]:
+    noted = {delivery.SIZE: "2x2", delivery.RESTARTS: "3"}
+    metadata = {"name": "gang", "namespace": "ns", "uid": "1", "annotations": noted, "creationTimestamp": ago(60)}
+    return {"kind": "JobSet", "metadata": metadata, "spec": {}, "status": {"conditions": list(conditions)}}
+
+
+def pod(node: int, state: dict[str, Any], **more: Any) -> Pod:
+    metadata = {"name": f"gang-{node}", "namespace": "ns", "uid": f"u{node}", **more}
+    container = {"name": "ranks", "state": state}
+    return Pod(node, {
+        "metadata": metadata, "spec": {"nodeName": f"host-{node}", "containers": [{"name": "ranks", "image": "i"}]},
+        "status": {"phase": "Running", "conditions": [], "containerStatuses": [container]},
+    })  # fmt: skip
+
+
+def test_a_pod_that_stays_on_a_lost_node_is_told_with_the_way_to_free_it() -> None:
+    lost = pod(1, {"running": {}}, deletionTimestamp=ago(60))
+    lost.raw["status"]["conditions"] = [{"type": "DisruptionTarget", "reason": "DeletionByTaintManager"}]
+    assert why_waiting(lost, Events((), "gang")) == (
+        "it stays Terminating because node host-1 is lost; free it with: "
+        "kubectl -n ns delete pod gang-1 --grace-period=0 --force"
+    )
+
+
+def test_causes_of_a_coordinator_that_lost_its_pod_are_kept() -> None:
+    before = Status("gang", "jobset", causes=[Cause(0, "signal", "", "rank 1 was killed", rank=1)])
+    record = Status("gang", "jobset", "running", causes=[Cause(1000, "node_lost", "", "node 0 was lost", node=0)])
+    pods = {0: pod(0, {"running": {}}), 1: pod(1, {"running": {}})}
+    status = compose(Sight("jobset", main(), pods, record=record), before)
+    assert [cause.attempt for cause in status.causes] == [0, 1000]
+
+
+def test_a_set_made_anew_is_no_second_cause_where_the_first_was_seen() -> None:
+    seen = Status("gang", "jobset", attempt=0, causes=[Cause(0, "node_lost", "", "node 1: its agent left", node=1)])
+    record = Status("gang", "jobset", attempt=1000, causes=[Cause(999, "node_lost", "", "all pods made anew", node=0)])
+    first = compose(Sight("jobset", main(), record=record), seen)
+    again = compose(Sight("jobset", main(), record=record), first)
+    assert [cause.attempt for cause in first.causes] == [cause.attempt for cause in again.causes] == [0]
+    went_on = Status("gang", "jobset", attempt=1, causes=seen.causes)
+    assert [one.attempt for one in compose(Sight("jobset", main(), record=record), went_on).causes] == [0, 999]
+
+
+def test_the_coordinator_says_who_is_missing_and_the_pod_says_why() -> None:
+    nodes = [
+        NodeStatus(0, "a", phase="ready"),
+        NodeStatus(1, "b", phase="pending", reason="its agent has not dialled in"),
+    ]
+    record = Status("gang", "jobset", "pending", "waiting for node 1", nodes=nodes)
+    waiting = pod(1, {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}})
+    status = compose(Sight("jobset", main(), {0: pod(0, {"running": {}}), 1: waiting}, record=record))
+    assert status.reason == "waiting for node 1; gang-1: image i cannot be pulled: not found"
+
+
+def test_where_operators_deleted_the_pods_the_object_tells_the_end() -> None:
+    running = Status("gang", "mpijob", "running", attempt=4, causes=[Cause(3, "signal", "", "rank 1 was killed")])
+    status = compose(Sight("mpijob", main(FAILED)), running)
+    assert (status.phase, status.reason, status.attempt) == ("failed", "BackoffLimitExceeded: too many", 4)
+    assert status.conditions == ["Failed (BackoffLimitExceeded)"]
+
+
+def test_a_record_that_a_container_left_is_the_verdict() -> None:
+    left = '{"name": "gang", "engine": "jobset", "phase": "cancelled", "reason": "by hand", "exit_code": 143}'
+    ended = {"terminated": {"exitCode": 42, "message": left}}
+    status = compose(Sight("jobset", main(FAILED), {1: pod(1, ended)}))
+    assert (status.phase, status.reason, status.exit_code) == ("cancelled", "by hand", 143)
+    assert [node.phase for node in status.nodes] == ["ended", "ended"]
