@@ -71,12 +71,8 @@ def _rank(line: str) -> tuple[str, str, str]:
 
 def _dotted(code: int) -> str:
     """22907 is 2.29.7, and before 2.9 2807 is 2.8.7 (nccl.h, NCCL_VERSION)."""
-    major, minor, patch = (
-        (code // 10000, code // 100 % 100, code % 100)
-        if code >= 10000
-        else (code // 1000, code // 100 % 10, code % 100)
-    )
-    return f"{major}.{minor}.{patch}"
+    major, rest = divmod(code, 10000 if code >= 10000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def _rows(text: str, name: str) -> Iterator[Row]:

@@ -8,8 +8,8 @@ from allranks.bench.result import Curve, Row
 
 REDUCES = ("all_reduce", "reduce_scatter")
 HEAD = (
-    f"# {'size':>12} {'count':>12} {'type':>6} {'redop':>6} {'root':>5} {'time':>9} {'algbw':>8} {'busbw':>8} {'#wrong':>7}"
-    f" {'p50':>9} {'p99':>9}",
+    f"# {'size':>12} {'count':>12} {'type':>6} {'redop':>6} {'root':>5} {'time':>9} {'algbw':>8} {'busbw':>8} "
+    f"{'#wrong':>7} {'p50':>9} {'p99':>9}",
     f"# {'(B)':>12} {'(elements)':>12} {'':>6} {'':>6} {'':>5} {'(us)':>9} {'(GB/s)':>8} {'(GB/s)':>8} {'':>7}"
     f" {'(us)':>9} {'(us)':>9}",
 )
@@ -48,7 +48,8 @@ def title(collective: str, curve: Curve) -> Iterator[str]:
     facts = curve.facts
     software = " ".join(f"{name} {facts[name]}" for name in ("torch", "nccl") if facts.get(name))
     label = f" ({curve.label})" if curve.label else ""
-    yield f"# {collective}{label}: {curve.ranks} ranks on {curve.nodes} nodes, {facts.get('backend', '')} {software}".rstrip()
+    size = f"{curve.ranks} ranks on {curve.nodes} nodes"
+    yield f"# {collective}{label}: {size}, {facts.get('backend', '')} {software}".rstrip()
     if facts.get("device"):
         yield f"# each on {facts['device']}"
     if facts.get("bounded"):

@@ -27,7 +27,7 @@ KNOWN = (
     (r"H100", 2, 8, 340.0, "2 nodes of 8 H100 with 8 x 400 Gbit/s RoCE"),
     (r"H200", 2, 8, 440.0, "2 nodes of 8 H200 with 8 x 400 Gbit/s InfiniBand"),
 )
-"""Device, nodes, ranks a node, all_reduce's busbw at its best, and what was measured there (facts of public reports)."""
+"""Device, nodes, ranks a node, all_reduce's busbw at its best, and where that is known from (public reports)."""
 
 
 def verdict(curve: Curve) -> Iterator[str]:
@@ -39,7 +39,8 @@ def verdict(curve: Curve) -> Iterator[str]:
         return
     yield from _wrong(curve)
     where = "between nodes" if curve.nodes > 1 else "within one node"
-    yield f"{name} peaks at {best.busbw:.4g} GB/s (busbw, {where}) with {bytes_(best.size)}; {_latency(curve.of(name)[0])}"
+    peak = f"{name} peaks at {best.busbw:.4g} GB/s (busbw, {where}) with {bytes_(best.size)}"
+    yield f"{peak}; {_latency(curve.of(name)[0])}"
     if curve.ranks < 2:
         yield "one rank alone has nobody to talk to: this tells of the machinery, not of a network"
         return
@@ -70,7 +71,7 @@ def _line_rate(curve: Curve, best: Row) -> Iterator[str]:
     gigabits, share = sum(ports), best.busbw * 8 / sum(ports)
     text = f"that is {share:.0%} of the {gigabits:g} Gbit/s of a node's {len(ports)} ports"
     if share > 1.05:
-        yield f"{text}: more than they carry, so part of it went another way (NVLink SHARP, or fewer nodes than NCCL saw)"
+        yield f"{text}: more than they carry, so part of it went another way (NVLink SHARP, or nodes are fewer)"
     elif share < 0.5:
         yield f"{text}: far from line rate; see: allranks fabric, allranks doctor, and --compare rdma,tcp"
     else:
@@ -108,7 +109,8 @@ def compared(curves: Sequence[Curve]) -> Iterator[str]:
             if a is None or b is None or not b.busbw:
                 yield f"{name}: {other.label} gave nothing to compare with"
                 continue
-            yield f"{name}: {_than(first.label, a.busbw, other.label, b.busbw)} at their best ({a.busbw:.4g} and {b.busbw:.4g} GB/s)"
+            at_best = f"at their best ({a.busbw:.4g} and {b.busbw:.4g} GB/s)"
+            yield f"{name}: {_than(first.label, a.busbw, other.label, b.busbw)} {at_best}"
 
 
 def _than(first: str, a: float, other: str, b: float) -> str:

@@ -162,9 +162,10 @@ def _wishes(options: dict[str, Any]) -> Wishes:
         raise UsageError(
             f"--max-size: found {options['max_size']}; allowed is at least --min-size, {options['min_size']}"
         )
+    graphs = 0 if options["no_graphs"] else Wishes.graph_below
     return Wishes(
         collectives=NAMES if named == "all" else (named,), smallest=smallest, largest=largest,
-        iterations=options["iterations"], backend=options["backend"], graph_below=0 if options["no_graphs"] else 16 << 20,
+        iterations=options["iterations"], backend=options["backend"], graph_below=graphs,
         rounds="pairs" if options["pairs"] else "bisect" if options["bisect"] else "",
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ Rounds = Generator[List[Group], Speeds, None]
 """Gives groups that are measured at the same time, and is sent what they reached."""
 
 SLOW = 0.7
-"""Of the best: below it a pair is called slow. Neighbours on one switch differ by some percent, a broken link by half."""
+"""Of the best: below it a pair is called slow. Neighbours on a switch differ by some percent, a broken link by half."""
 
 
 AGAIN = 2
@@ -22,7 +22,7 @@ AGAIN = 2
 def circle(nodes: int, most: int = 1 << 30) -> List[List[Group]]:
     """Every pair once, in n-1 rounds (n with an odd number) of pairs that share no node: the circle method."""
     seats: List[Optional[int]] = [*range(nodes), *([None] if nodes % 2 else [])]
-    rounds = []
+    rounds: List[List[Group]] = []
     for _ in range(min(len(seats) - 1, most)):
         half = len(seats) // 2
         facing = zip(seats[:half], reversed(seats[half:]))
@@ -113,7 +113,7 @@ class Judgement:
 
 
 def judge(speeds: Mapping[Group, Optional[float]], slow: float = SLOW, least: float = 0.0) -> Judgement:
-    """Name the nodes that were slow with everybody. ``least`` is what a pair must reach, beside its share of the best."""
+    """Name the nodes that were slow with everybody. ``least`` is what a pair must reach beside its share of the best."""
     pairs = {group: speed for group, speed in speeds.items() if len(group) == 2}
     best = max((speed for speed in pairs.values() if speed), default=0.0)
     bar = max(slow * best, least)
@@ -139,8 +139,8 @@ def words(judgement: Judgement, names: Sequence[str], speeds: Mapping[Group, Opt
 
     said = [f"node {node} ({names[node]}) reached no other node" for node in judgement.broken]
     said += [
-        f"node {node} ({names[node]}) is slow: at best {fastest(node)} {unit} with any other node, where the best pair has "
-        f"{judgement.best:.3g}"
+        f"node {node} ({names[node]}) is slow: at best {fastest(node)} {unit} with any other node, "
+        f"where the best pair has {judgement.best:.3g}"
         for node in judgement.slow
     ]
     for what, pairs in (("is slow, though both are fast with others", judgement.links), ("is slow", judgement.unsure)):

@@ -91,7 +91,8 @@ def _captured(operation: Operation) -> Operation:
     for _ in range(2):
         graph.replay()
     torch.cuda.synchronize()
-    return graph.replay
+    replay: Operation = graph.replay
+    return replay
 
 
 def find_device(backend: str, me: Me) -> Device:
@@ -100,7 +101,7 @@ def find_device(backend: str, me: Me) -> Device:
         return Device()
     if not torch.cuda.device_count():
         raise SystemExit(
-            "bench: backend nccl was asked for, but torch sees no GPU here; see: nvidia-smi, allranks doctor"
+            "bench: backend nccl was asked for, but torch sees none here; see: nvidia-smi, allranks doctor"
         )
     return Gpu(me)
 

@@ -13,7 +13,9 @@ MARK = "allranks.bench"
 
 @dataclass(frozen=True)
 class Wishes:
-    """``smallest`` and ``largest`` are bytes (0: what suits the device); ``rounds`` is pairs, bisect or empty (a sweep over sizes).
+    """``smallest`` and ``largest`` are bytes (0: what suits the device).
+
+    ``rounds`` is pairs, bisect, or empty for a sweep over sizes.
 
     Below ``graph_below`` bytes CUDA graphs are timed; a size is measured for at most ``patience`` seconds.
     """
