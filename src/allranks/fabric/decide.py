@@ -107,7 +107,7 @@ class _Maker:
     def decision(self) -> Decision:
         for name in sorted(self._settings.values):
             value = self._settings.get(name)
-            if value is not None and name not in ("NCCL_CONF_FILE", "NCCL_DEBUG"):
+            if value is not None and name != "NCCL_CONF_FILE":
                 self._leave.append((name, f"{self._settings.source[name]} sets it to {value!r}: kept"))
         choice = choose(self._host, self._version, self._settings.with_(self._set))
         return Decision(self._version, self._set, tuple(self._leave), tuple(self._findings), choice)

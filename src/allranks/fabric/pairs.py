@@ -113,7 +113,7 @@ class Judgement:
 
 
 def judge(speeds: Mapping[Group, Optional[float]], slow: float = SLOW, least: float = 0.0) -> Judgement:
-    """Name the nodes that were slow with everybody. ``least`` is what a pair must reach beside its share of the best."""
+    """Name the nodes that were slow with everybody. ``least`` is what a pair must reach besides."""
     pairs = {group: speed for group, speed in speeds.items() if len(group) == 2}
     best = max((speed for speed in pairs.values() if speed), default=0.0)
     bar = max(slow * best, least)

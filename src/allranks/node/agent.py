@@ -39,10 +39,13 @@ def log(text: str) -> None:
 
 
 class Agent:
-    """The node's conversation with the coordinator, from the first dial to the verdict."""
+    """The node's conversation with the coordinator, from the first dial to the verdict.
 
-    def __init__(self, gang: Gang, place: Place, secret: bytes, zygote: str) -> None:
-        self.gang, self.place, self._secret = gang, place, secret
+    ``unfit`` says why the gang may not start on this node, and is empty where it may.
+    """
+
+    def __init__(self, gang: Gang, place: Place, secret: bytes, zygote: str, unfit: str = "") -> None:
+        self.gang, self.place, self._secret, self._unfit = gang, place, secret, unfit
         self._incarnation = new_incarnation()
         self._wire: Optional[wire.Wire] = None
         self.ranks = Ranks(gang, place.node, zygote, self._tell)
@@ -106,6 +109,8 @@ class Agent:
             command=self.ranks.command, ready=self.ranks.ready, waiting_for=self.ranks.waiting_for,
             earlier=os.environ.get("ALLRANKS_EARLIER", ""),
         )  # fmt: skip
+        if self._unfit:
+            line.send(type="unfit", kind="transport", why=self._unfit)
         beats = asyncio.ensure_future(self._beat(line))
         try:
             while True:
@@ -247,10 +252,10 @@ def _remember(gang: Gang, node: int, attempt: int, used: int) -> None:
 class Node:
     """The whole process: the agent, and on node 0 the coordinator beside it."""
 
-    def __init__(self, gang: Gang, place: Place, zygote: str, listening: Optional[int]) -> None:
+    def __init__(self, gang: Gang, place: Place, zygote: str, listening: Optional[int], unfit: str = "") -> None:
         secret = read_secret(gang.state)
         self.gang = gang
-        self.agent = Agent(gang, place, secret, zygote)
+        self.agent = Agent(gang, place, secret, zygote, unfit)
         self.listener: Optional[Listener] = None
         if listening is not None:
             self.listener = Listener(gang, secret, socket.socket(fileno=listening), self.agent.ranks.launcher_ends)
@@ -302,12 +307,13 @@ def main(argv: List[str]) -> int:
     except NoPlace as error:
         log(f"cannot tell which node this is: {error} (read as engine {gang.identity or gang.engine})")
         return EXIT_GIVEN_UP
+    unfit = ""
     if gang.rdma:
         from allranks.node import network  # not for the agents of this machine, whose start is counted in milliseconds
 
         try:
-            gang = network.settle(gang, place.node, os.environ, log)
+            gang, unfit = network.settle(gang, place.node, os.environ, log)
         except network.NotATree as error:
             log(f"cannot tell what this node's network is: {error}")
             return EXIT_GIVEN_UP
-    return asyncio.run(Node(gang, place, argv[1], listening).run())
+    return asyncio.run(Node(gang, place, argv[1], listening, unfit).run())

@@ -16,6 +16,7 @@ from allranks.node.attempt import Attempt
 from allranks.node.cause import Cause, utc
 from allranks.node.command import Commands
 from allranks.node.gang import Gang
+from allranks.node.proof import Proof
 from allranks.node.rollcall import Member, RollCall
 from allranks.node.status import AttemptStatus, CommandStatus, Status
 from allranks.node.watch.stall import Stall
@@ -23,6 +24,7 @@ from allranks.node.watch.stall import Stall
 STOP_MARGIN = 15.0
 EXPLANATION_WAIT = 1.0
 MAX_CAUSES = 50
+EXIT_UNFIT = 69
 EXIT_NEVER_COMPLETE = 75
 EXIT_DEADLINE = 124
 EXIT_UNNAMED = 1
@@ -63,6 +65,7 @@ class Course:
         self.keep: Callable[[], object] = lambda: None
         self.roll = RollCall(gang.nodes, gang.lease, clock)
         self.stall = Stall(gang, clock)
+        self.proof = Proof(gang)
         self.commands = Commands(gang)
         self.state = "gathering"
         self.attempt: Optional[Attempt] = None
@@ -134,6 +137,13 @@ class Course:
         if self.verdict is None or not self.verdict.whole:
             cause = Cause(self._number(), "cancelled", utc(), reason, exit=code)
             self._end_early(cause, Verdict("cancelled", reason, code, whole=True))
+
+    def end_unfit(self, node: int, kind: str, why: str) -> None:
+        """End the run: something of a node is not as it must be, and would not be at another attempt."""
+        if self.verdict is None:
+            reason = f"node {node}: {why}"
+            cause = Cause(self._number(), kind, utc(), reason, node=node, exit=EXIT_UNFIT)
+            self._end_early(cause, Verdict("failed", reason, EXIT_UNFIT, whole=True))
 
     def tick(self) -> None:
         """Let time pass: leases, deadlines, starts. Call it at least every tenth of a second."""
@@ -213,6 +223,7 @@ class Course:
         self.attempts = [*self.attempts[-MAX_CAUSES + 1 :], AttemptStatus(self.last_attempt, utc())]
         self.commands.count(self.last_attempt)
         self.stall.begin(self.attempt)
+        self.proof.begin(self.last_attempt)
         self.state, self._others_told = "running", False
         for member in self.roll.members.values():
             member.idle = False

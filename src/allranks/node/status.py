@@ -103,7 +103,9 @@ class Status:
     ``attempt`` counts from 0. ``restarts`` holds ``used`` and ``allowed``. ``exit_code`` is what ``run``
     exits with once the phase is one of ENDED. ``notes`` are lines a user should see once. ``stays`` says that the gang
     is idle between ``commands`` and ends only when it is ended. ``attempts`` are the newest ones. ``straggler`` is
-    whom the others wait for, once that takes seconds, long before it is taken for a hang.
+    whom the others wait for, once that takes seconds, long before it is taken for a hang. ``transport`` is the way
+    that NCCL took, in a line, ``links`` the same for each pair of nodes, ``traffic`` the bytes of each node since the
+    attempt began; they are empty where nothing was seen.
     """
 
     name: str
@@ -124,6 +126,8 @@ class Status:
     commands: List[CommandStatus] = field(default_factory=list)
     attempts: List[AttemptStatus] = field(default_factory=list)
     straggler: Optional[Straggler] = None
+    links: List[Dict[str, Any]] = field(default_factory=list)
+    traffic: List[Dict[str, int]] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:

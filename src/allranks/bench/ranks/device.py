@@ -100,9 +100,7 @@ def find_device(backend: str, me: Me) -> Device:
     if backend == "gloo" or (backend == "auto" and torch.cuda.device_count() < me.local_ranks):
         return Device()
     if not torch.cuda.device_count():
-        raise SystemExit(
-            "bench: backend nccl was asked for, but torch sees none here; see: nvidia-smi, allranks doctor"
-        )
+        raise SystemExit("bench: backend nccl was asked for, but torch sees no GPU; see: nvidia-smi, allranks doctor")
     return Gpu(me)
 
 

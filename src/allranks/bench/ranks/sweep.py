@@ -89,10 +89,12 @@ class Sweep:
         means = [row[0] for row in found]
         seconds = sum(means) / len(means)
         speed = algbw(size, seconds)
-        tell("row", collective=collective.name, size=size, count=count if not collective.sliced else count // ranks,
-             seconds=seconds, p50=_mean(found, 1), p99=max(row[2] for row in found),
-             fastest=min(row[3] for row in found), slowest=max(row[4] for row in found), algbw=speed, busbw=speed * collective.factor(ranks), wrong=bad,
-             graph=graph, iterations=iterations)  # fmt: skip
+        tell(
+            "row", collective=collective.name, size=size, count=count if not collective.sliced else count // ranks,
+            seconds=seconds, p50=_mean(found, 1), p99=max(row[2] for row in found),
+            fastest=min(row[3] for row in found), slowest=max(row[4] for row in found),
+            algbw=speed, busbw=speed * collective.factor(ranks), wrong=bad, graph=graph, iterations=iterations,
+        )  # fmt: skip
 
     def _warm(self, call: Operation) -> int:
         """Warm up, and agree on iterations that take no longer than there is patience for."""

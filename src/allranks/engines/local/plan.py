@@ -88,6 +88,7 @@ def _document(job: Job, workdir: Path, env: dict[str, str]) -> dict[str, Any]:
         "log_limit": int(job.logs.limit),
         "state": str(runs_home() / job.name),
         "cache": str(cache_home()),
+        **({"rdma": job.network.rdma} if job.network.rdma != "auto" and job.nodes > 1 else {}),
         "heartbeat": 1.0,
         "lease": 5.0,
     }
