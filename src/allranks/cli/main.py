@@ -40,6 +40,7 @@ VERBS = {
     "shell": "open a terminal on one node of a gang",
     "cancel": "end a run and everything that belongs to it",
     "fabric": "tell what NCCL will use of the network here",
+    "doctor": "tell what is wrong with this host, or with a gang's nodes",
     "bench": "measure a gang's collectives, and say what they are good for",
     "convert": "make a spec of an MPIJob, TrainJob, hostfile, runai line ...",
     "lint": "find mistakes in hand-written manifests and hostfiles",

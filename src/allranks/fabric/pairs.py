@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Dict, Generator, List, Mapping, Optional, Sequence, Tuple
 
@@ -31,12 +32,12 @@ def circle(nodes: int, most: int = 1 << 30) -> List[List[Group]]:
     return rounds
 
 
-def pairwise(nodes: int) -> Rounds:
-    """All rounds of the circle, and then the slow pairs again: a moment's noise is not a slow node."""
+def pairwise(nodes: int, most: int = 1 << 30, slow: float = SLOW, enough: float = math.inf) -> Rounds:
+    """All rounds of the circle, at most ``most``, then the slow pairs again: a moment's noise is not a slow node."""
     speeds: Speeds = {}
-    for groups in circle(nodes):
+    for groups in circle(nodes, most):
         keep(speeds, (yield groups))
-    yield from _again(speeds)
+    yield from _again(speeds, slow, enough)
 
 
 def keep(speeds: Speeds, more: Mapping[Group, Optional[float]]) -> None:
@@ -45,17 +46,18 @@ def keep(speeds: Speeds, more: Mapping[Group, Optional[float]]) -> None:
         speeds[group] = max(speed or 0.0, speeds.get(group) or 0.0) or None
 
 
-def _again(speeds: Speeds) -> Rounds:
+def _again(speeds: Speeds, slow: float = SLOW, enough: float = math.inf) -> Rounds:
     """Until a pair is no longer slow, but at most AGAIN times."""
     for _ in range(AGAIN):
         pairs = {group: speed or 0.0 for group, speed in speeds.items() if len(group) == 2}
-        slow = [pair for pair, speed in pairs.items() if speed < SLOW * max(pairs.values())]
-        while slow:
+        bar = min(slow * max(pairs.values()), enough)
+        low = [pair for pair, speed in pairs.items() if speed < bar or not speed]
+        while low:
             apart: List[Group] = []
-            for pair in slow:
+            for pair in low:
                 if not {node for other in apart for node in other}.intersection(pair):
                     apart.append(pair)
-            slow = [pair for pair in slow if pair not in apart]
+            low = [pair for pair in low if pair not in apart]
             keep(speeds, (yield apart))
 
 
@@ -112,11 +114,16 @@ class Judgement:
         return not (self.broken or self.slow or self.links or self.unsure)
 
 
-def judge(speeds: Mapping[Group, Optional[float]], slow: float = SLOW, least: float = 0.0) -> Judgement:
-    """Name the nodes that were slow with everybody. ``least`` is what a pair must reach besides."""
+def judge(
+    speeds: Mapping[Group, Optional[float]], slow: float = SLOW, least: float = 0.0, enough: float = math.inf
+) -> Judgement:
+    """Name the nodes that were slow with everybody.
+
+    ``least`` is what a pair must reach besides; with ``enough`` it is never slow.
+    """
     pairs = {group: speed for group, speed in speeds.items() if len(group) == 2}
     best = max((speed for speed in pairs.values() if speed), default=0.0)
-    bar = max(slow * best, least)
+    bar = min(max(slow * best, least), enough)
     nodes = sorted({node for pair in pairs for node in pair})
     reached = {node: [speed for pair, speed in pairs.items() if node in pair] for node in nodes}
     if len(nodes) <= 2:

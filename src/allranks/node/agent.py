@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 from dataclasses import replace
-from typing import Any, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional
 
 from allranks.node import processes, termination, wire
 from allranks.node.cancel import read_cancel
@@ -25,6 +25,9 @@ from allranks.node.listen import Listener, new_incarnation
 from allranks.node.place import NoPlace, Place, find_place
 from allranks.node.ranks import Ranks
 from allranks.node.status import Status
+
+if TYPE_CHECKING:
+    from allranks.node.check import Checker
 
 EXIT_DONE, EXIT_GIVEN_UP, EXIT_TERMINATED = 0, 42, 143
 REDIAL = 0.2
@@ -52,6 +55,7 @@ class Agent:
         self.attempt, self.used = _recall(gang, place.node)
         self._stopping: Optional[asyncio.Task[None]] = None
         self._looking: Optional[asyncio.Task[None]] = None
+        self._checker: Optional[Checker] = None
 
     def _tell(self, **message: Any) -> None:
         if self._wire is not None:
@@ -109,6 +113,8 @@ class Agent:
             command=self.ranks.command, ready=self.ranks.ready, waiting_for=self.ranks.waiting_for,
             earlier=os.environ.get("ALLRANKS_EARLIER", ""),
         )  # fmt: skip
+        if self.gang.preflight:
+            self._check(line.own_address)
         if self._unfit:
             line.send(type="unfit", kind="transport", why=self._unfit)
         beats = asyncio.ensure_future(self._beat(line))
@@ -130,6 +136,13 @@ class Agent:
             line.close()
         return None
 
+    def _check(self, address: str) -> None:
+        from allranks.node.check import Checker  # only where it was asked for
+
+        if self._checker is None:
+            self._checker = Checker(self.gang, self.place.node, self._secret, self._tell)
+        self._checking = asyncio.ensure_future(self._checker.check(address))
+
     async def _beat(self, line: wire.Wire) -> None:
         """A lease runs from the sending of the last heartbeat that was answered."""
         while True:
@@ -145,6 +158,8 @@ class Agent:
             await self._start(message)
         elif kind == "stop":
             self._stopping = asyncio.ensure_future(self._stop(int(message["attempt"])))
+        elif kind == "probe" and self._checker is not None:
+            self._checking = asyncio.ensure_future(self._checker.probe(message))
         elif kind == "command":
             self._take(message)
         elif kind == "look":
@@ -188,6 +203,8 @@ class Agent:
         self.ranks.take(command, int(message["command"]))
 
     async def _start(self, message: Mapping[str, Any]) -> None:
+        if self._checker is not None:
+            self._checker.close()
         self.attempt, self.used = int(message["attempt"]), int(message["used"])
         _remember(self.gang, self.place.node, self.attempt, self.used)
         start = Start(self.attempt, str(message["address"]), int(message["port"]))

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from typing import Any, Callable, Mapping, Optional
 
+from allranks.node import preflight
 from allranks.node.cause import KINDS, utc
 from allranks.node.course import MAX_CAUSES, Course
 from allranks.node.death import Death
@@ -92,6 +93,9 @@ class Coordinator(Course):
         kind = message["type"]
         if kind == "beat":
             member.send(type="beat", sent=message["sent"])
+            return
+        if kind in preflight.MESSAGES:
+            self.preflight.heard(member.node, message)
             return
         if kind in MESSAGES:
             self.stall.heard(member, message)

@@ -16,6 +16,7 @@ from allranks.node.attempt import Attempt
 from allranks.node.cause import Cause, utc
 from allranks.node.command import Commands
 from allranks.node.gang import Gang
+from allranks.node.preflight import Preflight
 from allranks.node.proof import Proof
 from allranks.node.rollcall import Member, RollCall
 from allranks.node.status import AttemptStatus, CommandStatus, Status
@@ -66,6 +67,7 @@ class Course:
         self.roll = RollCall(gang.nodes, gang.lease, clock)
         self.stall = Stall(gang, clock)
         self.proof = Proof(gang)
+        self.preflight = Preflight(gang, clock)
         self.commands = Commands(gang)
         self.state = "gathering"
         self.attempt: Optional[Attempt] = None
@@ -180,12 +182,25 @@ class Course:
         command = self.commands.current
         if self.attempt is None and command and self._was_lost_in(command.attempt):
             self._blame_lost_coordinator()
+        elif self.roll.complete and not self.preflight.done:
+            self._gather_until = now + self.gang.start_timeout
+            self._check()
         elif self.roll.complete and command:
             self._start()
         elif self.roll.complete:
             self._gather_until = now + self.gang.start_timeout  # idle, for as long as it likes
         elif now > self._gather_until:
             self._give_up_gathering()
+
+    def _check(self) -> None:
+        """Before the first attempt; what it finds is told, and an error of one node is the end."""
+        self.preflight.tick(self.roll.members)
+        fatal = self.preflight.fatal
+        if self.preflight.done and fatal is not None:
+            fix = f"; {fatal.fix}" if fatal.fix else ""
+            self.end_unfit(fatal.nodes[0] if fatal.nodes else 0, "preflight", f"{fatal.where}: {fatal.what}{fix}")
+        elif self.preflight.done:
+            self._moved()
 
     def _was_lost_in(self, first: int) -> bool:
         """Whether attempts from ``first`` on were made, and nobody was blamed for the end of the last one."""

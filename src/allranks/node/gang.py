@@ -24,6 +24,8 @@ class Gang:
     node reads its network's files below its own one of ``fabric_roots``, or below / where there are none. ``network``
     is what an agent has decided to set on its own node, and is in no plan; nor is ``nccl_lines``, whether NCCL is made
     to say which way it takes.
+    With ``preflight`` all nodes and the ways between them are checked before user code starts; ``gpus`` is how many
+    each must have.
     A gang that ``stays`` is idle until it is given a command, and again after it; ``argv`` is then only what its
     zygotes are made ready for. ``first_attempt`` is that of the command that ``argv`` is.
     """
@@ -59,6 +61,8 @@ class Gang:
     network: Mapping[str, str] = field(default_factory=dict)
     nccl_lines: bool = False
     termination: str = ""
+    preflight: bool = False
+    gpus: int = 0
 
     @property
     def learned(self) -> str:

@@ -105,7 +105,8 @@ class Status:
     is idle between ``commands`` and ends only when it is ended. ``attempts`` are the newest ones. ``straggler`` is
     whom the others wait for, once that takes seconds, long before it is taken for a hang. ``transport`` is the way
     that NCCL took, in a line, ``links`` the same for each pair of nodes, ``traffic`` the bytes of each node since the
-    attempt began; they are empty where nothing was seen.
+    attempt began; they are empty where nothing was seen. ``findings`` are a preflight's: level, where, what, fix, why,
+    nodes.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Status:
     straggler: Optional[Straggler] = None
     links: List[Dict[str, Any]] = field(default_factory=list)
     traffic: List[Dict[str, int]] = field(default_factory=list)
+    findings: List[Dict[str, Any]] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:

@@ -89,6 +89,7 @@ def _document(job: Job, workdir: Path, env: dict[str, str]) -> dict[str, Any]:
         "state": str(runs_home() / job.name),
         "cache": str(cache_home()),
         **({"rdma": job.network.rdma} if job.network.rdma != "auto" and job.nodes > 1 else {}),
+        **({"preflight": True} if job.preflight else {}),
         "heartbeat": 1.0,
         "lease": 5.0,
     }
