@@ -43,7 +43,7 @@ EXIT_TOO_SLOW = 1
 @click.option("--python", metavar="PATH", help="The ranks' interpreter, which has torch.")
 @click.option("--compare", metavar="A,B", help="Two settings or more side by side: rdma,tcp or default,NCCL_ALGO=Tree.")
 @click.option("--pairs", is_flag=True, help="Measure every pair of nodes, in n-1 rounds: who is slow or broken?")
-@click.option("--bisect", is_flag=True, help="The same in log2(n)+2 rounds of halves.")
+@click.option("--bisect", is_flag=True, help="The same in some log2(n) rounds of halves.")
 @click.option(
     "--from-log", type=click.Path(), metavar="FILE", help="Read nccl-tests' output instead; - is standard input."
 )

@@ -46,9 +46,7 @@ def skews(offsets: Mapping[int, float]) -> List[Finding]:
     fix = "chronyc makestep; start chronyd"
     why = "logs of different nodes cannot be put in order, and certificates and tokens may not be valid yet"
     return [
-        Finding(
-            "warning", "clock", f"it is {offset:+.1f} s from node 0's", "chronyc makestep; start chronyd", why, (node,)
-        )
+        Finding("warning", "clock", f"it is {offset:+.1f} s from node 0's", fix, why, (node,))
         for node, offset in sorted(offsets.items())
         if abs(offset) > MOST_SKEW
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Dict, Iterator, List, Mapping, Optional
 
 from allranks.fabric.acs import redirecting_bridges
@@ -32,7 +32,7 @@ class Needs:
     gpus: int = 0
     ranks: int = 1
     rdma: str = "auto"
-    folders: Mapping[str, str] = ()  # type: ignore[assignment]
+    folders: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ SLOW = 0.7
 
 
 AGAIN = 2
+FEW = 4
+"""Up to so many nodes halves do not leave a good pair beside the bad one."""
 
 
 def circle(nodes: int, most: int = 1 << 30) -> List[List[Group]]:
@@ -64,8 +66,11 @@ def _again(speeds: Speeds, slow: float = SLOW, enough: float = math.inf) -> Roun
 def bisect(nodes: int) -> Rounds:
     """Halves, quarters and so on, all at once, down to pairs; then who is in a slow pair, with somebody who is not.
 
-    So a gang of n nodes takes log2(n) + 2 rounds, and shows at which size of a group it becomes slow.
+    So a gang of n nodes takes log2(n) + 1 rounds and a few for suspects, and shows at which size it becomes slow.
     """
+    if nodes <= FEW:
+        yield from pairwise(nodes)
+        return
     groups: List[Group] = [tuple(range(nodes))]
     speeds: Speeds = {}
     while groups:
