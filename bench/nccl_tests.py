@@ -1,8 +1,9 @@
 """``allranks bench`` beside nccl-tests on the GPUs of this host: interleaved, all sizes, medians of the rounds.
 
-    python bench/nccl_tests.py --perf nccl-tests/build/all_reduce_perf --gpus 2 [--rounds 5] [--out FOLDER]
+    python bench/nccl_tests.py --perf nccl-tests/build/all_reduce_perf --gpus 2 [--rounds 5] [--out FOLDER] [-- MORE...]
 
-nccl-tests runs one thread a GPU (-t), allranks one process a GPU; both 20 iterations after 5 to warm up.
+nccl-tests runs one thread a GPU (-t), allranks one process a GPU. Both in place, and as many iterations: nccl-tests'
+time has a launch and a wait in it once, which a hundred iterations make small.
 """
 
 from __future__ import annotations
@@ -19,20 +20,32 @@ from allranks.bench.fromlog import read
 from allranks.bench.table import bytes_, micro
 
 SMALLEST, CROSSING, LARGE = "32K", 1 << 20, 16 << 20
+ITERATIONS = "100"
 
 
 def theirs(perf: str, gpus: int, largest: str) -> dict[int, float]:
     """Seconds by size."""
-    sizes = ["-b", SMALLEST, "-e", largest, "-f", "2", "-n", "20", "-w", "5", "-c", "0"]
+    sizes = ["-b", SMALLEST, "-e", largest, "-f", "2", "-n", ITERATIONS, "-w", "5", "-c", "0"]
     done = subprocess.run([perf, *sizes, "-t", str(gpus), "-g", "1"], capture_output=True, text=True, timeout=300)
     if done.returncode:
         sys.exit(f"{perf} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-    return {row.size: row.seconds for row in read(done.stdout).rows}
+    return {row.size: row.seconds for row in read(done.stdout, in_place=True).rows}
 
 
 def ours(gpus: int, largest: str, more: list[str]) -> dict[int, float]:
     """Seconds by size."""
-    command = [sys.executable, "-m", "allranks", "bench", "all_reduce", "--ranks", str(gpus), "--max-size", largest]
+    command = [
+        sys.executable,
+        "-m",
+        "allranks",
+        "bench",
+        "all_reduce",
+        "--max-size",
+        largest,
+        "--iterations",
+        ITERATIONS,
+    ]
+    command += [] if "--nodes" in more else ["--ranks", str(gpus)]
     done = subprocess.run([*command, "-o", "json", *more], capture_output=True, text=True, timeout=300)
     if done.returncode:
         sys.exit(f"allranks bench failed:\n{done.stderr[-3000:]}")
@@ -47,6 +60,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--max-size", default="4G")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("more", nargs="*", help="further options of allranks bench, after --")
     wanted = parser.parse_args()
     pictures = ["--png", str(wanted.out / "bench.png"), "--html", str(wanted.out / "bench.html")] if wanted.out else []
     found: dict[str, dict[int, list[float]]] = {"theirs": defaultdict(list), "ours": defaultdict(list)}
@@ -54,7 +68,7 @@ def main() -> int:
         last = number == wanted.rounds - 1
         for size, seconds in theirs(wanted.perf, wanted.gpus, wanted.max_size).items():
             found["theirs"][size].append(seconds)
-        for size, seconds in ours(wanted.gpus, wanted.max_size, pictures if last else []).items():
+        for size, seconds in ours(wanted.gpus, wanted.max_size, [*wanted.more, *(pictures if last else [])]).items():
             found["ours"][size].append(seconds)
         print(f"round {number + 1} of {wanted.rounds}", file=sys.stderr, flush=True)
     return table(found["theirs"], found["ours"])

@@ -27,6 +27,32 @@ def bench(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*CLI, "bench", *words], capture_output=True, text=True, timeout=240, **options)
 
 
+WRONG = """
+import torch.distributed as dist
+right = dist.all_reduce
+def all_reduce(tensor, *rest, **more):
+    right(tensor, *rest, **more)
+    if tensor.is_floating_point():
+        tensor[5] += 1
+dist.all_reduce = all_reduce
+"""
+HANGS = """
+import signal
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGSTOP))
+"""
+
+
+def program(folder: Path, of_rank_1: str, wishes: Wishes, *size: str) -> subprocess.CompletedProcess[str]:
+    """Run what a bench runs on its ranks, after something that rank 1 alone does to itself."""
+    indented = "".join(f"    {line}\n" for line in of_rank_1.strip().splitlines())
+    (folder / "program.py").write_text(
+        f"import os, runpy\nif os.environ['RANK'] == '1':\n{indented}"
+        "runpy.run_module('allranks.bench.ranks', run_name='__main__')\n"
+    )
+    words = [*CLI, "run", "--name", "p", *size, "--", sys.executable, "program.py", wishes.text()]
+    return subprocess.run(words, capture_output=True, text=True, timeout=240, cwd=folder)
+
+
 def test_all_collectives_are_measured_and_right(tmp_path: Path) -> None:
     done = bench("all", "--ranks", "3", *SMALL, "-o", "json", "--html", "page.html", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -39,25 +65,8 @@ def test_all_collectives_are_measured_and_right(tmp_path: Path) -> None:
 
 
 def test_a_rank_whose_sums_are_wrong_is_found(tmp_path: Path) -> None:
-    """A library that one rank loads in front breaks its all_reduce, as a bad link or ECC error would."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, threading, time, sys\n"
-        "def breaks():\n"
-        "    while 'allranks.bench.ranks.operate' not in sys.modules: time.sleep(0.01)\n"
-        "    time.sleep(0.2)\n"
-        "    import torch.distributed as dist\n"
-        "    right = dist.all_reduce\n"
-        "    def wrong(tensor, *rest, **more):\n"
-        "        right(tensor, *rest, **more)\n"
-        "        if tensor.dtype.is_floating_point: tensor[5] += 1\n"
-        "    dist.all_reduce = wrong\n"
-        "if os.environ.get('RANK') == '1': threading.Thread(target=breaks, daemon=True).start()\n"
-    )
-    words = [sys.executable, "-m", "allranks.bench.ranks"]
-    wishes = Wishes(backend="gloo", smallest=1 << 20, largest=1 << 20, iterations=3).text()
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [*CLI, "run", "--name", "w", "--ranks", "2", "--", *words, wishes]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, cwd=tmp_path)
+    wishes = Wishes(backend="gloo", smallest=1 << 20, largest=1 << 20, iterations=3)
+    done = program(tmp_path, WRONG, wishes, "--ranks", "2")
     rows = [found for line in done.stdout.splitlines() if (found := message(line.partition("| ")[2]))]
     assert [row["wrong"] for row in rows if "wrong" in row] == [1], done.stdout + done.stderr
 
@@ -128,18 +137,8 @@ def _rank(name: str, rank: int, wishes: str) -> subprocess.Popen[str]:
 
 
 def test_a_group_that_hangs_is_told_and_the_others_are_measured(tmp_path: Path) -> None:
-    """Node 1's children of the second round stop; the first and third round have figures."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, signal\n"
-        "if os.environ.get('NODE_RANK') == '1':\n"
-        "    os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGSTOP))\n"
-    )
     began = time.monotonic()
-    wishes = Wishes(backend="gloo", rounds="pairs", timeout=15).text()
-    words = [sys.executable, "-m", "allranks.bench.ranks", wishes]
-    command = [*CLI, "run", "--name", "h", "--nodes", "3", "--launcher", "once", "--", *words]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment, cwd=tmp_path)
+    done = program(tmp_path, HANGS, Wishes(backend="gloo", rounds="pairs", timeout=6), "--nodes", "3")
     speeds: dict[tuple[int, ...], float | None] = {}
     for line in done.stdout.splitlines():
         found = message(line.partition("| ")[2])

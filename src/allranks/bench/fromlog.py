@@ -35,10 +35,10 @@ class NotALog(Exception):
     """There is no table of nccl-tests in it; the message says what was found."""
 
 
-def read(text: str, label: str = "") -> Curve:
-    """The curve of a log. Of out-of-place and in-place the first is taken, as most tools do. Raises NotALog."""
+def read(text: str, label: str = "", *, in_place: bool = False) -> Curve:
+    """The curve of a log: out-of-place, as most tools take it, or ``in_place``. Raises NotALog."""
     name, facts = _facts(text)
-    rows = tuple(_rows(text, name))
+    rows = tuple(_rows(text, name, in_place))
     if not rows:
         raise NotALog("it holds no row such as '  1048576  262144  float  sum  -1  28.15  37.25  65.19  0 ...'")
     if not facts.get("ranks"):
@@ -75,13 +75,13 @@ def _dotted(code: int) -> str:
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
-def _rows(text: str, name: str) -> Iterator[Row]:
+def _rows(text: str, name: str, in_place: bool) -> Iterator[Row]:
     columns = 2 * USUAL
     for line in text.splitlines():
         if "algbw" in line and line.lstrip().startswith(("#", "size")):
             columns = _columns(line)
         found = ROW.match(line)
-        row = _row(found, name, columns) if found else None
+        row = _row(found, name, columns, in_place) if found else None
         if row is not None:
             yield row
 
@@ -92,8 +92,8 @@ def _columns(head: str) -> list[str]:
     return [word for word in words[words.index("time") :] if word != "timestamp"] if "time" in words else 2 * USUAL
 
 
-def _row(found: re.Match[str], name: str, columns: list[str]) -> Row | None:
-    """The first placement's figures; in-place alone (trace replay) leaves the other one blank."""
+def _row(found: re.Match[str], name: str, columns: list[str], in_place: bool) -> Row | None:
+    """One placement's figures; in-place alone (trace replay) leaves the other one blank."""
     size, count, _, rest = found.groups()
     words = CLOCK.sub("", rest).split()
     for names in (columns, columns[: len(columns) // 2]):
@@ -102,7 +102,8 @@ def _row(found: re.Match[str], name: str, columns: list[str]) -> Row | None:
             break
     else:
         return None
-    value = dict(reversed(list(zip(names, numbers, strict=True))))
+    pairs = list(zip(names, numbers, strict=True))
+    value = dict(pairs if in_place else reversed(pairs))
     guessed = name or ("all_reduce" if "sum" in words else "unknown")
     seconds, speed, bus = (float(value[column]) for column in ("time", "algbw", "busbw"))
     return Row(guessed, int(size), int(count), seconds / 1e6, speed, bus, _wrong(value))

@@ -49,11 +49,11 @@ def keep(speeds: Speeds, more: Mapping[Group, Optional[float]]) -> None:
 
 
 def _again(speeds: Speeds, slow: float = SLOW, enough: float = math.inf) -> Rounds:
-    """Until a pair is no longer slow, but at most AGAIN times."""
-    for _ in range(AGAIN):
+    """Until a pair is no longer slow, but at most AGAIN times, and once where nothing got through: that takes long."""
+    for number in range(AGAIN):
         pairs = {group: speed or 0.0 for group, speed in speeds.items() if len(group) == 2}
         bar = min(slow * max(pairs.values()), enough)
-        low = [pair for pair, speed in pairs.items() if speed < bar or not speed]
+        low = [pair for pair, speed in pairs.items() if (speed < bar if number else speed < bar or not speed)]
         while low:
             apart: List[Group] = []
             for pair in low:
