@@ -53,7 +53,7 @@ def _again(speeds: Speeds, slow: float = SLOW, enough: float = math.inf) -> Roun
     for number in range(AGAIN):
         pairs = {group: speed or 0.0 for group, speed in speeds.items() if len(group) == 2}
         bar = min(slow * max(pairs.values()), enough)
-        low = [pair for pair, speed in pairs.items() if (speed < bar if number else speed < bar or not speed)]
+        low = [pair for pair, speed in pairs.items() if (speed < bar or not speed) and (speed or not number)]
         while low:
             apart: List[Group] = []
             for pair in low:
