@@ -20,41 +20,34 @@ if TYPE_CHECKING:
     from allranks.spec.job import Job
 
 NAMES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "sendrecv")
-EXIT_TOO_SLOW = 1
+BACKENDS = ("auto", "nccl", "gloo")
 
 
 @click.command()
-@click.argument("collective", required=False, type=click.Choice([*NAMES, "all"]))
+@click.argument("collective", required=False, type=click.Choice([*NAMES, "all"]), metavar="[COLLECTIVE]")
 @click.option("--engine", default="local", metavar="E", help="Where it runs.  [default: local]")
-@click.option("--spec", metavar="FILE", help="A job's file: its image, resources, network and nodes; not its command.")
-@click.option("--name", default="bench", metavar="NAME", help="Name of the run.  [default: bench]")
+@click.option("--spec", metavar="FILE", help="A job's file; all but its command.")
+@click.option("--name", default="bench", metavar="NAME", hidden=True)
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of the gang.")
 @click.option("--ranks", type=click.IntRange(1), metavar="R", help="Ranks of each node.")
-@click.option("--min-size", default="32K", metavar="SIZE", help="Smallest message (32K, 1M).  [default: 32K]")
-@click.option(
-    "--max-size", metavar="SIZE", help="Largest message.  [default: 16G with GPUs, 64M without; memory permitting]"
-)
-@click.option("--iterations", default=20, type=click.IntRange(3), help="Of each size.  [default: 20]")
-@click.option(
-    "--backend", type=click.Choice(["auto", "nccl", "gloo"]), default="auto", help="[default: NCCL where GPUs are]"
-)
-@click.option("--no-graphs", is_flag=True, help="Time no CUDA graphs below 16 MiB.")
-@click.option("--env", "-e", multiple=True, metavar="K=V", help="A variable for every rank; may be repeated.")
-@click.option("--python", metavar="PATH", help="The ranks' interpreter, which has torch.")
-@click.option("--compare", metavar="A,B", help="Two settings or more side by side: rdma,tcp or default,NCCL_ALGO=Tree.")
-@click.option("--pairs", is_flag=True, help="Measure every pair of nodes, in n-1 rounds: who is slow or broken?")
-@click.option("--bisect", is_flag=True, help="The same in some log2(n) rounds of halves.")
-@click.option(
-    "--from-log", type=click.Path(), metavar="FILE", help="Read nccl-tests' output instead; - is standard input."
-)
-@click.option("--min-busbw", type=float, metavar="GB/S", help="Exit with 1 when the best busbw is lower.")
+@click.option("--min-size", default="32K", metavar="SIZE", help="Smallest message.  [default: 32K]")
+@click.option("--max-size", metavar="SIZE", help="[default: 16G with GPUs, else 64M]")
+@click.option("--iterations", default=20, type=click.IntRange(3), hidden=True)
+@click.option("--backend", type=click.Choice(BACKENDS), default="auto", metavar="B", help="nccl or gloo.")
+@click.option("--no-graphs", is_flag=True, hidden=True)
+@click.option("--env", "-e", multiple=True, metavar="K=V", help="For every rank; may be repeated.")
+@click.option("--python", metavar="PATH", hidden=True)
+@click.option("--compare", metavar="A,B", help="Settings: rdma,tcp or default,NCCL_ALGO=Tree")
+@click.option("--pairs", is_flag=True, help="Which node is slow or broken? All pairs.")
+@click.option("--bisect", is_flag=True, help="The same by halves, in fewer rounds.")
+@click.option("--from-log", type=click.Path(), metavar="FILE", help="What nccl-tests printed; - is stdin.")
+@click.option("--min-busbw", type=float, metavar="GB/S", help="Exit with 1 when the best is lower.")
 @click.option("--png", type=click.Path(), metavar="FILE", help="Draw the curves.")
-@click.option("--html", type=click.Path(), metavar="FILE", help="Write a page about it, complete in itself.")
+@click.option("--html", type=click.Path(), metavar="FILE", help="Write a page, complete in itself.")
 @out.output_option("json", "yaml")
 def command(output: str | None, **options: Any) -> int:
-    """Measure COLLECTIVE (all_reduce unless named) on a gang, as nccl-tests does, and say what it is good for.
-
-    Ctrl-C ends it and shows what there is by then.
+    """Measure all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, sendrecv or all, as nccl-tests does.
+    Ctrl-C shows what there is by then.
     """
     from allranks.cli.bench_show import Show
 

@@ -112,7 +112,7 @@ def _show_completion(ctx: click.Context, param: click.Parameter, shell: str | No
     help="Print what bash, zsh or fish is to eval.",
 )
 def allranks() -> None:
-    """One file says what a gang of ranks is. It starts together, restarts together, and names the rank that broke it.
+    """A gang of ranks starts together, restarts together, and names who broke it.
 
     \b
     allranks run --nodes 2 --ranks 2 -- python train.py

@@ -36,8 +36,8 @@ WHY_NOT = {
 }
 """Why this engine does not honour a field, by its path or the nearest one above it."""
 
-UNUSED_HERE = {"network.rdma"}
-"""Fields that every engine with a network honours, and this one has no use for."""
+FOR_SEVERAL_NODES = {"network.rdma"}
+"""Fields that a gang of one node has no use for here."""
 
 
 def plan(job: Job, folder: Path, pretended: str = "") -> Plan:
@@ -130,6 +130,8 @@ def _spec(job: Job, workdir: Path) -> str:
 
 def _unhonoured(job: Job, pretended: str) -> Iterator[str]:
     for path in _asked(job, ""):
+        if path in FOR_SEVERAL_NODES and job.nodes > 1:
+            continue
         if pretended and path.startswith(f"engines.{pretended}."):
             continue
         yield f"{path}: not used by engine local: {_why_not(path)}"
@@ -145,7 +147,7 @@ def _asked(part: BaseModel, above: str) -> Iterator[str]:
             continue
         if isinstance(value, BaseModel):
             yield from _asked(value, f"{path}.")
-        elif path in UNUSED_HERE or not _honours(field.json_schema_extra):
+        elif path in FOR_SEVERAL_NODES or not _honours(field.json_schema_extra):
             yield path
 
 
