@@ -46,9 +46,7 @@ BACKENDS = ("auto", "nccl", "gloo")
 @click.option("--html", type=click.Path(), metavar="FILE", help="Write a page, complete in itself.")
 @out.output_option("json", "yaml")
 def command(output: str | None, **options: Any) -> int:
-    """Measure all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, sendrecv or all, as nccl-tests does.
-    Ctrl-C shows what there is by then.
-    """
+    """Measure all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, sendrecv or all; Ctrl-C ends it early."""
     from allranks.cli.bench_show import Show
 
     _check(options)
