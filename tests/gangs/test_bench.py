@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -93,7 +94,7 @@ def test_two_settings_are_measured_one_after_the_other(tmp_path: Path) -> None:
     done = bench("--ranks", "2", *SMALL, "--compare", "default,GLOO_SOCKET_IFNAME=lo", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "# all_reduce: busbw in GB/s, time in us" in done.stdout
-    assert "verdict: all_reduce: default" in done.stdout
+    assert re.search(r"verdict: all_reduce: .*default.*(at their best|or was not honoured)", done.stdout), done.stdout
 
 
 def test_rdma_that_is_not_there_is_told_and_the_other_setting_is_still_measured(tmp_path: Path) -> None:
