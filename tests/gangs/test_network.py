@@ -39,7 +39,8 @@ def variables_of_the_ranks(
         run.cancel(reason="the test is over", code=143)
     logs = runs_home() / "n/logs"
     assert run.status().phase == "succeeded", "\n".join(path.read_text() for path in logs.rglob("*.log"))
-    return [json.loads((logs / f"attempt-0/rank-{rank}.log").read_text().splitlines()[-1]) for rank in range(4)]
+    found = [json.loads((logs / f"attempt-0/rank-{rank}.log").read_text().splitlines()[-1]) for rank in range(4)]
+    return [{name: value for name, value in env.items() if not name.startswith("NCCL_DEBUG")} for env in found]
 
 
 def two_pods(folder: Path, nccl: str) -> list[Path]:
@@ -71,6 +72,25 @@ def test_with_nccl_2_21_or_newer_nothing_is_set(tmp_path: Path) -> None:
 def test_what_the_spec_sets_is_kept(tmp_path: Path) -> None:
     found = variables_of_the_ranks(tmp_path, two_pods(tmp_path, "2.18.5"), env={INDEX: "3"})
     assert [env[INDEX] for env in found] == ["3"] * 4
+
+
+def test_required_without_a_usable_device_ends_the_run_before_any_rank_starts(tmp_path: Path) -> None:
+    roots = [trees.roce_host(tmp_path / "a").root, trees.pod_without_network(tmp_path / "b").root]
+    with pytest.raises(AssertionError):
+        variables_of_the_ranks(tmp_path, roots, "required")
+    status = ENGINE.status("n")
+    assert (status.causes[-1].kind, status.causes[-1].node, status.exit_code) == ("transport", 1, 69)
+    assert "network.rdma: it is required, but no RDMA device can be used here" in status.reason
+    assert not status.attempts
+
+
+def test_required_on_this_machine_holds_for_gangs_of_several_nodes(tmp_path: Path) -> None:
+    """It has no RDMA; somebody who tries a spec here must not take its success for a proof."""
+    job = Job.model_validate({"name": "n", "nodes": 2, "run": "true", "network": {"rdma": "required"}})
+    run = ENGINE.submit(ENGINE.plan(job, tmp_path), detach=False)
+    assert run.wait(60)
+    status = run.status()
+    assert (status.phase, status.causes[-1].kind) == ("failed", "transport"), status
 
 
 def test_a_root_that_is_no_tree_ends_the_run_with_the_reason(tmp_path: Path) -> None:

@@ -24,17 +24,17 @@ def test_the_same_code_is_the_same_bytes_and_fits_a_config_map(tmp_path: Path) -
     assert size < 256 * 1024
 
 
-def test_it_holds_the_node_the_fabric_and_the_identities_and_nothing_else(tmp_path: Path) -> None:
+def test_it_holds_the_node_the_fabric_a_benchs_ranks_and_the_identities_and_nothing_else(tmp_path: Path) -> None:
     bundle.build(str(tmp_path / "a.pyz"))
     names = zipfile.ZipFile(tmp_path / "a.pyz").namelist()
     assert "allranks/engines/local/identity.py" in names
     strangers = [
         name
         for name in names
-        if not name.startswith(("allranks/node/", "allranks/fabric/"))
+        if not name.startswith(("allranks/node/", "allranks/fabric/", "allranks/bench/ranks/"))
         and not name.endswith(("__init__.py", "identity.py"))
     ]
-    assert strangers == ["__main__.py"]
+    assert strangers == ["__main__.py", "allranks/bench/collectives.py"]
 
 
 @pytest.mark.gang

@@ -40,6 +40,8 @@ VERBS = {
     "shell": "open a terminal on one node of a gang",
     "cancel": "end a run and everything that belongs to it",
     "fabric": "tell what NCCL will use of the network here",
+    "doctor": "tell what is wrong with this host, or with a gang's nodes",
+    "bench": "measure a gang's collectives, and say what they are good for",
     "convert": "make a spec of an MPIJob, TrainJob, hostfile, runai line ...",
     "lint": "find mistakes in hand-written manifests and hostfiles",
     "init": "write a commented spec to start from",
@@ -110,7 +112,7 @@ def _show_completion(ctx: click.Context, param: click.Parameter, shell: str | No
     help="Print what bash, zsh or fish is to eval.",
 )
 def allranks() -> None:
-    """One file says what a gang of ranks is. It starts together, restarts together, and names the rank that broke it.
+    """A gang of ranks starts together, restarts together, and names who broke it.
 
     \b
     allranks run --nodes 2 --ranks 2 -- python train.py

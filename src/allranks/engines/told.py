@@ -28,4 +28,5 @@ def agents(job: Job, engine: str) -> dict[str, Any]:
         "grace": failure.grace.seconds,
         "deadline": failure.deadline.seconds if failure.deadline else None,
         "log_limit": int(job.logs.limit),
+        "preflight": job.preflight,
     }

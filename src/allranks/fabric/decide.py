@@ -7,9 +7,9 @@ GID indexes differ from pod to pod (NVIDIA/nccl#718, multus-cni#1100).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from allranks.fabric.devices import Host, Port
 from allranks.fabric.gid import Gid
@@ -48,15 +48,30 @@ is an error). aws-ofi-nccl answers to this name in all of its versions (aws-ofi-
 
 @dataclass(frozen=True)
 class Finding:
-    """Something somebody should know. ``level`` is error, warning or note; ``fix`` may be empty."""
+    """Something somebody should know. ``level`` is error, warning or note; ``fix`` and ``why`` may be empty.
+
+    ``nodes`` are those of a gang that it is about.
+    """
 
     level: str
     where: str
     what: str
     fix: str = ""
+    why: str = ""
+    nodes: Tuple[int, ...] = ()
 
-    def to_json(self) -> Dict[str, str]:
-        return {"level": self.level, "where": self.where, "what": self.what, "fix": self.fix}
+    def of(self, *nodes: int) -> Finding:
+        """The same about these nodes."""
+        return replace(self, nodes=nodes)
+
+    def to_json(self) -> Dict[str, Any]:
+        return {**vars(self), "nodes": list(self.nodes)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Finding:
+        """Raises KeyError, TypeError or ValueError for what is none; every text is cut."""
+        texts = {name: str(data[name])[:500] for name in ("level", "where", "what", "fix", "why")}
+        return cls(**texts, nodes=tuple(int(node) for node in data["nodes"][:1000]))
 
 
 @dataclass(frozen=True)
@@ -107,7 +122,7 @@ class _Maker:
     def decision(self) -> Decision:
         for name in sorted(self._settings.values):
             value = self._settings.get(name)
-            if value is not None and name not in ("NCCL_CONF_FILE", "NCCL_DEBUG"):
+            if value is not None and name != "NCCL_CONF_FILE":
                 self._leave.append((name, f"{self._settings.source[name]} sets it to {value!r}: kept"))
         choice = choose(self._host, self._version, self._settings.with_(self._set))
         return Decision(self._version, self._set, tuple(self._leave), tuple(self._findings), choice)

@@ -38,6 +38,10 @@ class Tree:
         """The text of a file without the space around it; None when it is missing or cannot be read."""
         raise NotImplementedError
 
+    def read_bytes(self, path: str) -> bytes:
+        """A binary file's content; nothing where it is missing or cannot be read, or the tree is an archive."""
+        return b""
+
     def has(self, path: str) -> bool:
         """Whether a file or folder is there."""
         raise NotImplementedError
@@ -101,6 +105,16 @@ class Folder(Tree):
             return None
         finally:
             os.close(descriptor)
+
+    def read_bytes(self, path: str) -> bytes:
+        real = self._path(path)
+        try:
+            if real is None or not os.path.isfile(real):
+                return b""
+            with open(real, "rb") as file:
+                return file.read(MOST_BYTES)
+        except OSError:
+            return b""
 
     def _say_why(self, path: str, error: OSError) -> None:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ENODEV, errno.EOPNOTSUPP):

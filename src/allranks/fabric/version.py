@@ -51,6 +51,16 @@ def find_version(tree: Tree, python: str, env: Mapping[str, str]) -> Optional[Ve
     return None
 
 
+def find_package(tree: Tree, python: str, env: Mapping[str, str], name: str) -> Optional[str]:
+    """The version of a package that a program of that python will import; None where there is none to be seen."""
+    if tree.root != "/":
+        return None
+    for folder in _packages(python, env):
+        for path in sorted(glob.glob(f"{folder}/{name}-*.dist-info"), reverse=True):
+            return os.path.basename(path)[len(name) + 1 : -len(".dist-info")]
+    return None
+
+
 def _packages(python: str, env: Mapping[str, str]) -> Tuple[str, ...]:
     """Patterns of the folders in which that python looks for packages."""
     extra = tuple(folder for folder in env.get("PYTHONPATH", "").split(":") if folder.startswith("/"))

@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 from dataclasses import replace
-from typing import Any, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional
 
 from allranks.node import processes, termination, wire
 from allranks.node.cancel import read_cancel
@@ -26,6 +26,9 @@ from allranks.node.listen import Listener, new_incarnation
 from allranks.node.place import NoPlace, Place, find_place
 from allranks.node.ranks import Ranks
 from allranks.node.status import Status
+
+if TYPE_CHECKING:
+    from allranks.node.check import Checker
 
 EXIT_DONE, EXIT_GIVEN_UP, EXIT_TERMINATED = 0, 42, 143
 REDIAL = 0.2
@@ -42,10 +45,13 @@ def log(text: str) -> None:
 
 
 class Agent:
-    """The node's conversation with the coordinator, from the first dial to the verdict."""
+    """The node's conversation with the coordinator, from the first dial to the verdict.
 
-    def __init__(self, gang: Gang, place: Place, secret: bytes, zygote: str) -> None:
-        self.gang, self.place, self._secret = gang, place, secret
+    ``unfit`` says why the gang may not start on this node, and is empty where it may.
+    """
+
+    def __init__(self, gang: Gang, place: Place, secret: bytes, zygote: str, unfit: str = "") -> None:
+        self.gang, self.place, self._secret, self._unfit = gang, place, secret, unfit
         self._incarnation = new_incarnation()
         self._wire: Optional[wire.Wire] = None
         self.ranks = Ranks(gang, place.node, zygote, self._tell)
@@ -53,6 +59,7 @@ class Agent:
         self._stopping: Optional[asyncio.Task[None]] = None
         self._looking: Optional[asyncio.Task[None]] = None
         self._leaving = False
+        self._checker: Optional[Checker] = None
 
     def _tell(self, **message: Any) -> None:
         if self._wire is not None:
@@ -114,6 +121,10 @@ class Agent:
             command=self.ranks.command, ready=self.ranks.ready, waiting_for=self.ranks.waiting_for,
             earlier=os.environ.get("ALLRANKS_EARLIER", ""),
         )  # fmt: skip
+        if self.gang.preflight:
+            self._check(line.own_address)
+        if self._unfit:
+            line.send(type="unfit", kind="transport", why=self._unfit)
         beats = asyncio.ensure_future(self._beat(line))
         try:
             while True:
@@ -133,6 +144,13 @@ class Agent:
             line.close()
         return None
 
+    def _check(self, address: str) -> None:
+        from allranks.node.check import Checker  # only where it was asked for
+
+        if self._checker is None:
+            self._checker = Checker(self.gang, self.place.node, self._secret, self._tell)
+        self._checking = asyncio.ensure_future(self._checker.check(address))
+
     async def _beat(self, line: wire.Wire) -> None:
         """A lease runs from the sending of the last heartbeat that was answered."""
         while True:
@@ -148,6 +166,8 @@ class Agent:
             await self._start(message)
         elif kind == "stop":
             self._stopping = asyncio.ensure_future(self._stop(int(message["attempt"])))
+        elif kind == "probe" and self._checker is not None:
+            self._checking = asyncio.ensure_future(self._checker.probe(message))
         elif kind == "command":
             self._take(message)
         elif kind == "look":
@@ -191,6 +211,8 @@ class Agent:
         self.ranks.take(command, int(message["command"]))
 
     async def _start(self, message: Mapping[str, Any]) -> None:
+        if self._checker is not None:
+            self._checker.close()
         self.attempt, self.used = int(message["attempt"]), int(message["used"])
         _remember(self.gang, self.place.node, self.attempt, self.used)
         start = Start(self.attempt, str(message["address"]), int(message["port"]))
@@ -261,10 +283,10 @@ def _remember(gang: Gang, node: int, attempt: int, used: int) -> None:
 class Node:
     """The whole process: the agent, and on node 0 the coordinator beside it."""
 
-    def __init__(self, gang: Gang, place: Place, zygote: str, listening: Optional[int]) -> None:
+    def __init__(self, gang: Gang, place: Place, zygote: str, listening: Optional[int], unfit: str = "") -> None:
         secret = read_secret(gang.state)
         self.gang = gang
-        self.agent = Agent(gang, place, secret, zygote)
+        self.agent = Agent(gang, place, secret, zygote, unfit)
         self.listener: Optional[Listener] = None
         if listening is not None:
             self.listener = Listener(gang, secret, socket.socket(fileno=listening), self.agent.ranks.launcher_ends)
@@ -316,12 +338,13 @@ def main(argv: List[str]) -> int:
     except NoPlace as error:
         log(f"cannot tell which node this is: {error} (read as engine {gang.identity or gang.engine})")
         return EXIT_GIVEN_UP
+    unfit = ""
     if gang.rdma:
         from allranks.node import network  # not for the agents of this machine, whose start is counted in milliseconds
 
         try:
-            gang = network.settle(gang, place.node, os.environ, log)
+            gang, unfit = network.settle(gang, place.node, os.environ, log)
         except network.NotATree as error:
             log(f"cannot tell what this node's network is: {error}")
             return EXIT_GIVEN_UP
-    return asyncio.run(Node(gang, place, argv[1], listening).run())
+    return asyncio.run(Node(gang, place, argv[1], listening, unfit).run())

@@ -1,7 +1,8 @@
 """The agent as one file: ``python3 agent.pyz init PLAN`` in any image that has Python 3.8.
 
-Holds ``node/``, ``fabric/`` and every engine's ``identity.py``, nothing else; deterministic: the same code is the same
-bytes. ``entry`` is what our own processes start each other by, whether they run from the file or from the package.
+Holds ``node/``, ``fabric/``, what a bench runs on the ranks and every engine's ``identity.py``, nothing else;
+deterministic: the same code is the same bytes. ``entry`` is what our own processes start each other by, whether they
+run from the file or from the package.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ sys.exit(main())
 """Understood by every Python, so that one that is too old can say so; 42 is for good."""
 # In the package these hold what needs more than the standard library.
 EMPTY = ("allranks/engines/__init__.py",)
+BENCH = ("allranks/bench/__init__.py", "allranks/bench/collectives.py")
 
 
 def entry() -> str:
@@ -52,7 +54,7 @@ def build(path: str) -> int:
 def _names() -> List[str]:
     node = [
         os.path.relpath(os.path.join(folder, name), ROOT)
-        for part in ("node", "fabric")
+        for part in ("node", "fabric", "bench/ranks")
         for folder, _, names in os.walk(os.path.join(ROOT, "allranks", part))
         for name in names
         if name.endswith(".py")
@@ -60,7 +62,7 @@ def _names() -> List[str]:
     engines = os.path.join(ROOT, "allranks", "engines")
     identities = [name for name in os.listdir(engines) if os.path.isfile(os.path.join(engines, name, "identity.py"))]
     parts = [f"allranks/engines/{name}/{file}" for name in identities for file in ("__init__.py", "identity.py")]
-    return ["allranks/__init__.py", *EMPTY, *node, *parts]
+    return ["allranks/__init__.py", *EMPTY, *BENCH, *node, *parts]
 
 
 def _add(bundle: zipfile.ZipFile, name: str, content: bytes) -> None:

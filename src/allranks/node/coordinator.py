@@ -10,7 +10,8 @@ import time
 from dataclasses import replace
 from typing import Any, Callable, Mapping, Optional
 
-from allranks.node.cause import utc
+from allranks.node import preflight
+from allranks.node.cause import KINDS, utc
 from allranks.node.course import MAX_CAUSES, Course
 from allranks.node.death import Death
 from allranks.node.rollcall import Member, check_hello
@@ -93,12 +94,16 @@ class Coordinator(Course):
         if kind == "beat":
             member.send(type="beat", sent=message["sent"])
             return
+        if kind in preflight.MESSAGES:
+            self.preflight.heard(member.node, message)
+            return
         if kind in MESSAGES:
             self.stall.heard(member, message)
             return
         handler = {
             "ready": self._on_ready, "started": self._on_started, "listening": self._on_listening,
             "exit": self._on_exit, "idle": self._on_idle, "bye": self._on_bye, "note": self._on_note,
+            "unfit": self._on_unfit, "proof": self._on_proof,
         }[kind]  # fmt: skip
         handler(member, message)
         self._moved()
@@ -109,6 +114,15 @@ class Coordinator(Course):
 
     def _on_note(self, member: Member, message: Mapping[str, Any]) -> None:
         self.note(str(message["text"])[:300])
+
+    def _on_unfit(self, member: Member, message: Mapping[str, Any]) -> None:
+        kind = str(message["kind"])
+        self.end_unfit(member.node, kind if kind in KINDS else "preflight", str(message["why"])[:1000])
+
+    def _on_proof(self, member: Member, message: Mapping[str, Any]) -> None:
+        why = self.proof.heard(member.node, message)
+        if why and self.state == "running":
+            self.end_unfit(member.node, "transport", why)
 
     def _on_started(self, member: Member, message: Mapping[str, Any]) -> None:
         if self.attempt is not None and message["attempt"] == self.attempt.number:

@@ -16,6 +16,8 @@ from allranks.node.attempt import Attempt
 from allranks.node.cause import Cause, utc
 from allranks.node.command import Commands
 from allranks.node.gang import Gang
+from allranks.node.preflight import Preflight
+from allranks.node.proof import Proof
 from allranks.node.rollcall import Member, RollCall
 from allranks.node.status import AttemptStatus, CommandStatus, Status
 from allranks.node.watch.stall import Stall
@@ -23,6 +25,7 @@ from allranks.node.watch.stall import Stall
 STOP_MARGIN = 15.0
 EXPLANATION_WAIT = 1.0
 MAX_CAUSES = 50
+EXIT_UNFIT = 69
 EXIT_NEVER_COMPLETE = 75
 EXIT_DEADLINE = 124
 EXIT_UNNAMED = 1
@@ -63,6 +66,8 @@ class Course:
         self.keep: Callable[[], object] = lambda: None
         self.roll = RollCall(gang.nodes, gang.lease, clock)
         self.stall = Stall(gang, clock)
+        self.proof = Proof(gang)
+        self.preflight = Preflight(gang, clock)
         self.commands = Commands(gang)
         self.state = "gathering"
         self.attempt: Optional[Attempt] = None
@@ -135,6 +140,13 @@ class Course:
             cause = Cause(self._number(), "cancelled", utc(), reason, exit=code)
             self._end_early(cause, Verdict("cancelled", reason, code, whole=True))
 
+    def end_unfit(self, node: int, kind: str, why: str) -> None:
+        """End the run: something of a node is not as it must be, and would not be at another attempt."""
+        if self.verdict is None:
+            reason = f"node {node}: {why}"
+            cause = Cause(self._number(), kind, utc(), reason, node=node, exit=EXIT_UNFIT)
+            self._end_early(cause, Verdict("failed", reason, EXIT_UNFIT, whole=True))
+
     def tick(self) -> None:
         """Let time pass: leases, deadlines, starts. Call it at least every tenth of a second."""
         for member in self.roll.silent():
@@ -170,12 +182,25 @@ class Course:
         command = self.commands.current
         if self.attempt is None and command and self._was_lost_in(command.attempt):
             self._blame_lost_coordinator()
+        elif self.roll.complete and not self.preflight.done:
+            self._gather_until = now + self.gang.start_timeout
+            self._check()
         elif self.roll.complete and command:
             self._start()
         elif self.roll.complete:
             self._gather_until = now + self.gang.start_timeout  # idle, for as long as it likes
         elif now > self._gather_until:
             self._give_up_gathering()
+
+    def _check(self) -> None:
+        """Before the first attempt; what it finds is told, and an error of one node is the end."""
+        self.preflight.tick(self.roll.members)
+        fatal = self.preflight.fatal
+        if self.preflight.done and fatal is not None:
+            fix = f"; {fatal.fix}" if fatal.fix else ""
+            self.end_unfit(fatal.nodes[0] if fatal.nodes else 0, "preflight", f"{fatal.where}: {fatal.what}{fix}")
+        elif self.preflight.done:
+            self._moved()
 
     def _was_lost_in(self, first: int) -> bool:
         """Whether attempts from ``first`` on were made, and nobody was blamed for the end of the last one."""
@@ -213,6 +238,7 @@ class Course:
         self.attempts = [*self.attempts[-MAX_CAUSES + 1 :], AttemptStatus(self.last_attempt, utc())]
         self.commands.count(self.last_attempt)
         self.stall.begin(self.attempt)
+        self.proof.begin(self.last_attempt)
         self.state, self._others_told = "running", False
         for member in self.roll.members.values():
             member.idle = False

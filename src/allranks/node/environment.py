@@ -64,11 +64,20 @@ def node_environment(gang: Gang, node: int, attempt: int) -> Dict[str, str]:
     return {
         **clean(pod),
         **gang.network,
+        **_nccl_lines(gang, node, attempt),
         "ALLRANKS_RUN": gang.run,
         "ALLRANKS_NODE": str(node),
         "ALLRANKS_NODES": str(gang.nodes),
         "ALLRANKS_ATTEMPT": str(attempt),
     }
+
+
+def _nccl_lines(gang: Gang, node: int, attempt: int) -> Dict[str, str]:
+    """NCCL says into files of ours which way it takes (``proof.py``), unless the user has it say something himself."""
+    if not gang.nccl_lines:
+        return {}
+    file = os.path.join(gang.nccl_folder(attempt, node), "%p")
+    return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": file}
 
 
 def shell_environment(gang: Gang, node: int, attempt: int, inherited: Mapping[str, str]) -> Dict[str, str]:

@@ -23,8 +23,11 @@ class Gang:
     ``pods`` say what each node of this machine pretends to be.
     ``rdma`` is what the spec asks of the network (auto, required, off), and empty where nothing is decided about it; a
     node reads its network's files below its own one of ``fabric_roots``, or below / where there are none. ``network``
-    is what an agent has decided to set on its own node, and is in no plan.
+    is what an agent has decided to set on its own node, and is in no plan; nor is ``nccl_lines``, whether NCCL is made
+    to say which way it takes.
     ``hosts`` are the names by which nodes of other machines find each other, where mpirun must know them all.
+    With ``preflight`` all nodes and the ways between them are checked before user code starts; ``gpus`` is how many
+    each must have.
     A gang that ``stays`` is idle until it is given a command, and again after it; ``argv`` is then only what its
     zygotes are made ready for. ``first_attempt`` is that of the command that ``argv`` is.
     """
@@ -59,8 +62,11 @@ class Gang:
     rdma: str = ""
     fabric_roots: Tuple[str, ...] = ()
     network: Mapping[str, str] = field(default_factory=dict)
+    nccl_lines: bool = False
     termination: str = ""
     secret: str = ""
+    preflight: bool = False
+    gpus: int = 0
 
     @property
     def learned(self) -> str:
@@ -107,6 +113,10 @@ class Gang:
 
     def launcher_log_of(self, attempt: int, node: int) -> str:
         return os.path.join(self.state, "logs", f"attempt-{attempt}", f"node-{node}.log")
+
+    def nccl_folder(self, attempt: int, node: int) -> str:
+        """Where NCCL of that node's ranks says which way it takes."""
+        return os.path.join(self.state, "nccl", f"attempt-{attempt}", f"node-{node}")
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Gang:

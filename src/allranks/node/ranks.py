@@ -25,6 +25,7 @@ from allranks.node.launch import deepspeed, mpirun, native, once, torchrun
 from allranks.node.launch.spawn import Spawn, Start
 from allranks.node.logs import LogKeeper
 from allranks.node.memory import Memory
+from allranks.node.proof import Prover
 from allranks.node.watch.sampler import Sampler
 
 LAUNCHERS: Dict[str, Callable[[Gang, int, Start], List[Spawn]]] = {
@@ -58,6 +59,7 @@ class Ranks:
         self._swept = asyncio.Event()
         self._logs = LogKeeper(gang, node, self._note)
         self._memory = Memory(lambda: self._alive)
+        self._prover = Prover(gang, node, tell, lambda: self._alive)
         self.sampler = Sampler(gang, node, tell, lambda: self._alive)
         self._report_name = f"allranks-{secrets.token_hex(8)}"
 
@@ -69,6 +71,7 @@ class Ranks:
         self.sampler.open()
         self._logs.open()
         self._memory.open()
+        self._prover.open()
         self._attach()
 
     def _attach(self) -> None:
@@ -132,6 +135,7 @@ class Ranks:
 
     def _on_exit(self, event: Event) -> None:
         rank = event["rank"]
+        self._prover.look_at_the_end()
         self._alive.pop(rank, None)
         if rank == LAUNCHER:
             self._launcher_ended(event)
@@ -172,6 +176,7 @@ class Ranks:
         self.sampler.begin(start.attempt)
         self._logs.begin(start.attempt)
         self._memory.begin()
+        self._prover.begin(start.attempt)
         self._began = time.monotonic()
         for spawn in LAUNCHERS[self.gang.launcher](self.gang, self.node, self._start):
             self._alive[LAUNCHER if spawn.rank is None else spawn.rank] = 0

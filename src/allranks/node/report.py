@@ -36,6 +36,8 @@ def reason(c: Course) -> str:
         return c.verdict.reason
     if phase(c) == "idle":
         return c.commands.told()
+    if c.state == "gathering" and c.roll.complete and not c.preflight.done:
+        return c.preflight.awaited
     if c.state == "gathering":
         return c.roll.who_is_awaited()
     if c.state == "stopping":
@@ -57,6 +59,10 @@ def status(c: Course) -> Status:
         restarts={"used": c.used, "allowed": c.commands.allowed},
         world_size=c.gang.world_size,
         nodes=[_node_status(c, node) for node in range(c.gang.nodes)],
+        transport=c.proof.summary,
+        links=c.proof.links,
+        traffic=c.proof.traffic,
+        findings=[one.to_json() for one in c.preflight.findings] if c.preflight.done else [],
         causes=list(c.causes),
         started=utc(c.started),
         ended=c.ended,

@@ -25,7 +25,7 @@ def main(argv: List[str]) -> int:
     try:
         node = find_place(gang.engine, gang.nodes, os.environ).node
         if gang.rdma:
-            gang = network.settle(gang, node, os.environ, lambda line: None)
+            gang, _ = network.settle(gang, node, os.environ, lambda line: None)
     except (NoPlace, network.NotATree) as error:
         print(f"allranks: {error}", file=sys.stderr)
         return NO_SHELL

@@ -104,7 +104,9 @@ class Status:
     exits with once the phase is one of ENDED. ``notes`` are lines a user should see once. ``stays`` says that the gang
     is idle between ``commands`` and ends only when it is ended. ``attempts`` are the newest ones. ``straggler`` is
     whom the others wait for, once that takes seconds, long before it is taken for a hang. ``conditions`` are those of
-    the engine's own object that hold, each as ``Type (Reason)``.
+    the engine's own object that hold, each as ``Type (Reason)``. ``transport`` is the way that NCCL took, in a line,
+    ``links`` the same for each pair of nodes, ``traffic`` the bytes of each node since the attempt began; they are
+    empty where nothing was seen. ``findings`` are a preflight's: level, where, what, fix, why, nodes.
     """
 
     name: str
@@ -126,6 +128,9 @@ class Status:
     attempts: List[AttemptStatus] = field(default_factory=list)
     straggler: Optional[Straggler] = None
     conditions: List[str] = field(default_factory=list)
+    links: List[Dict[str, Any]] = field(default_factory=list)
+    traffic: List[Dict[str, int]] = field(default_factory=list)
+    findings: List[Dict[str, Any]] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:

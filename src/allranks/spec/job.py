@@ -355,6 +355,9 @@ class Job(Part):
     network: Annotated[Network, about("How the ranks reach each other.")] = Network()
     volumes: Annotated[tuple[Volume, ...], about("Storage that every node sees.", CONTAINERS, strict=False)] = ()
     schedule: Annotated[Schedule, about("Where in the cluster, and in whose turn.", CONTAINERS)] = Schedule()
+    preflight: Annotated[
+        bool, about("Whether nodes and the ways between them are checked before the first rank starts.")
+    ] = False
     failure: Annotated[Failure, about("What happens when a rank or a node is lost.")] = Failure()
     logs: Annotated[Logs, about("How much is kept of what the ranks print.", f"local, {KUBERNETES}, runai")] = Logs()
     pod: Annotated[

@@ -139,8 +139,25 @@ def test_a_field_at_its_default_needs_no_note(tmp_path: Path) -> None:
     assert plan.plan(job(network={"rdma": "auto"}, failure={"clean": "running"}), tmp_path).notes == ()
 
 
+def test_rdma_that_several_nodes_require_or_refuse_is_in_the_plan_without_a_note(tmp_path: Path) -> None:
+    made = plan.plan(job(nodes=2, network={"rdma": "required"}), tmp_path)
+    assert (made.documents[0]["rdma"], made.notes) == ("required", ())
+    assert "rdma" not in plan.plan(job(nodes=2), tmp_path).documents[0]
+
+
 def beside_the_document() -> list[str]:
-    honoured = {"kind", "name", "nodes", "ranks_per_node", "run", "launcher", "workdir", "env", "logs.limit"}
+    honoured = {
+        "kind",
+        "name",
+        "nodes",
+        "ranks_per_node",
+        "run",
+        "launcher",
+        "workdir",
+        "env",
+        "logs.limit",
+        "preflight",
+    }
     honoured |= {f"failure.{name}" for name in ("restarts", "start_timeout", "hang_timeout", "grace", "deadline")}
     return [path for path in _fields(Job, "") if path not in honoured]
 

@@ -97,6 +97,7 @@ def gang(job: Job, engine: str, names: Sequence[str]) -> dict[str, Any]:
         "heartbeat": HEARTBEAT,
         "lease": LEASE,
         "rdma": job.network.rdma,
+        "gpus": job.resources.gpus,
         "termination": TERMINATION,
         **({"hosts": list(names)} if job.launcher == "mpirun" else {}),
     }

@@ -74,6 +74,7 @@ def _document(job: Job, workdir: Path, env: dict[str, str]) -> dict[str, Any]:
         "addresses": [_address(node) for node in range(job.nodes)],
         "state": str(runs_home() / job.name),
         "cache": str(cache_home()),
+        **({"rdma": job.network.rdma} if job.network.rdma != "auto" and job.nodes > 1 else {}),
         "heartbeat": 1.0,
         "lease": 5.0,
     }
@@ -113,7 +114,8 @@ def _spec(job: Job, workdir: Path) -> str:
 
 
 def _unhonoured(job: Job, pretended: str) -> Iterator[str]:
-    return honoured.notes(job, "local", WHY_NOT, settled=[f"engines.{pretended}"] if pretended else [])
+    settled = [*([f"engines.{pretended}"] if pretended else []), *(["network.rdma"] if job.nodes > 1 else [])]
+    return honoured.notes(job, "local", WHY_NOT, settled)
 
 
 def _crowded(job: Job) -> Iterator[str]:

@@ -35,7 +35,7 @@ def serve(run: RunDir, node: int) -> int:
         raise UsageError(f"--node {node}: {run.name} has nodes 0 to {gang.nodes - 1}")
     gangs_own = {os.fsdecode(name): os.fsdecode(value) for name, value in processes.environment(holder.pid).items()}
     if gang.rdma:
-        gang = network.settle(gang, node, gangs_own, lambda line: None)
+        gang, _ = network.settle(gang, node, gangs_own, lambda line: None)
     env = shell_environment(gang, node, run.status().attempt, gangs_own)
     env.update({name: os.environ[name] for name in FROM_THE_TERMINAL if name in os.environ})
     processes.become_subreaper()  # what the shell leaves behind comes to us, and goes with us
