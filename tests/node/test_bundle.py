@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -35,6 +36,16 @@ def test_it_holds_the_node_the_fabric_a_benchs_ranks_and_the_identities_and_noth
         and not name.endswith(("__init__.py", "identity.py"))
     ]
     assert strangers == ["__main__.py", "allranks/bench/collectives.py"]
+
+
+def test_code_without_docstrings_is_the_same_code_on_the_same_lines() -> None:
+    source = (Path(bundle.__file__)).read_bytes()
+    lean = bundle.without_docstrings(source)
+    kept = [line for line, text in zip(lean.splitlines(), source.splitlines(), strict=True) if line == text]
+    assert len(lean) < len(source)
+    assert len(kept) > len(source.splitlines()) / 2
+    names = [part.name for part in ast.walk(ast.parse(source)) if isinstance(part, ast.FunctionDef)]
+    assert [part.name for part in ast.walk(ast.parse(lean)) if isinstance(part, ast.FunctionDef)] == names
 
 
 @pytest.mark.gang
