@@ -70,7 +70,7 @@ def mutated(data: st.DataObject) -> str:
         holder, key = data.draw(st.sampled_from(places(documents)))
         kept = data.draw(st.sampled_from(["replace", "remove", "rename"]))
         if kept == "replace" or isinstance(holder, list):
-            holder[key] = data.draw(VALUES)
+            holder[key] = deepcopy(data.draw(VALUES))  # a later step may change it
         elif kept == "remove":
             del holder[key]
         else:
