@@ -9,7 +9,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from allranks.spec.job import NAME, Job
+from allranks.spec.field import NAME
+from allranks.spec.job import Job
 from allranks.spec.scalar import shown
 
 # Names that other launchers and manifests use for what we call otherwise.
