@@ -20,24 +20,26 @@ BASE = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+WINDOW = {"head_dim": 8, "sliding_window": 32}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "decoder_sparse_step": 1}
 ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "cohere": {},
+    "gemma2": WINDOW,
+    "gemma3_text": WINDOW,
+    "glm4": {"head_dim": 8},
+    "gpt_oss": {**WINDOW, "num_local_experts": 4},
+    "granite": {},
     "llama": {},
     "mistral": {"sliding_window": None},
+    "mixtral": {"num_local_experts": 4},
+    "olmo2": {},
+    "phi": {},
+    "phi3": {},
     "qwen2": {},
     "qwen3": {"head_dim": 8},
-    "gemma2": {"head_dim": 8, "sliding_window": 32},
-    "granite": {},
-    "phi3": {},
-    "olmo2": {},
-    "mixtral": {"num_local_experts": 4},
-    "qwen3_moe": {
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 64,
-        "head_dim": 8,
-        "decoder_sparse_step": 1,
-    },
-    "opt": {"ffn_dim": 128, "word_embed_proj_dim": 64},
+    "qwen3_moe": {"head_dim": 8, **EXPERTS},
+    "smollm3": {},
+    "starcoder2": {},
 }
 
 

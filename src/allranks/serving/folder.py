@@ -6,6 +6,7 @@ Standard library only: the command line asks it too.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ TRANSFORMERS = frozenset(
 """Architectures whose tokens under transformers' tensor parallelism equal those of one process (tests/serving)."""
 
 DEEPSPEED = frozenset(["llama", "mistral", "phi", "qwen2", "qwen3", "starcoder2"])
-"""The same under DeepSpeed's AutoTP, loaded piece by piece. With DeepSpeed 0.19.8 others are wrong (gemma2) or fail so."""
+"""The same under DeepSpeed's AutoTP, loaded piece by piece. With DeepSpeed 0.19.8 others fail so, or are wrong."""
 
 
 class Unfit(Exception):
@@ -128,8 +129,8 @@ def choose(model: Model, ranks: int, wanted: str) -> tuple[str, str]:
 
 
 def _must_divide(model: Model, ranks: int) -> None:
-    for count, what in ((model.heads, "attention heads"), (model.kv_heads, "key-value heads")):
-        if count % ranks:
-            fitting = [number for number in range(2, count + 1) if not model.heads % number and not count % number]
-            allowed = ", ".join(map(str, [1, *fitting]))
-            raise Unfit(f"{count} {what} cannot be shared by {ranks} ranks; allowed are {allowed} ranks")
+    most = math.gcd(model.heads, model.kv_heads)
+    if ranks > most or most % ranks:
+        allowed = ", ".join(str(number) for number in range(1, most + 1) if most % number == 0)
+        found = f"{model.heads} attention heads and {model.kv_heads} key-value heads"
+        raise Unfit(f"{found} cannot be shared by {ranks} ranks; allowed are {allowed} ranks")

@@ -86,8 +86,12 @@ class OneWay:
         return self._plans.objects(obj)
 
     def are_kv_heads_tp_ed(self) -> bool:
-        """DeepSpeed always cuts the key-value heads, also of a model without a plan that says so."""
-        return self._by_deepspeed or bool(self._inner.are_kv_heads_tp_ed())
+        """Whether each rank's cache holds its own part of the key-value heads.
+
+        DeepSpeed always cuts them; a plan of transformers' may put them together again for a norm (olmo2).
+        """
+        gathered = [how for name, how in self._inner.tp_plan.items() if name.endswith("k_proj") and "gather" in how]
+        return self._by_deepspeed or (bool(self._inner.are_kv_heads_tp_ed()) and not gathered)
 
 
 class NoWait:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -46,7 +47,6 @@ class Link:
         self.context = self.vocabulary = 0
         self.broken = ""
         self.news: dict[str, Any] = {}
-        self.over = asyncio.Event()
         self._heard = self._moved = time.monotonic()
         self._where: dict[str, tuple[Live, int]] = {}
         self._names = itertools.count()
@@ -117,16 +117,13 @@ class Link:
 
     async def listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Follow rank 0 until it ends."""
-        import json
-
         self._writer = writer
-        while line := await reader.readline():
+        while self.state != "ended" and (line := await reader.readline()):
             message = json.loads(line)
             self._heard = time.monotonic()
             getattr(self, f"_on_{message['op']}")(message)
         if self.state != "ended":
             self._break("rank 0 has ended")
-        self.over.set()
 
     def _on_state(self, message: dict[str, Any]) -> None:
         self.state, self.text = message["state"] if message["state"] != "ready" else self.state, message["text"]
@@ -163,7 +160,6 @@ class Link:
     def _on_end(self, _: dict[str, Any]) -> None:
         self._fail(self._where, "the service has ended before the answer was complete")
         self.state = "ended"
-        self.over.set()
 
     def _on_broken(self, message: dict[str, Any]) -> None:
         self._break(message["reason"])
