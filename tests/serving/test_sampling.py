@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 
 
 def draw(logits: list[float], rows: list[dict[str, Any]], positions: list[int]) -> list[int]:
-    sampling = Sampling()
+    sampling = Sampling(steady=False)
     states = [
         SimpleNamespace(logit_processor_kwargs=row, position_offset=at) for row, at in zip(rows, positions, strict=True)
     ]

@@ -71,13 +71,14 @@ def plan_of(engine: Engine, service: Service, folder: Path) -> Plan:
         )
     if service.model is None:
         return replace(engine.plan(service.gang(), folder), spec=dump(service))
-    from allranks.serving.options import of_service
+    from allranks.serving.options import ENVIRONMENT, of_service
 
     if service.api_key and service.api_key.secret and engine.name == "local":
         raise SpecError("api_key.secret: there are no Secrets on this machine; use api_key.env or api_key.file")
     options = of_service(service, folder)
     _check(service, options)
     gang = service.gang((sys.executable, "-m", "allranks.serving", *options.argv()))
+    gang = gang.model_copy(update={"env": {**ENVIRONMENT, **gang.env}})
     return replace(engine.plan(gang, folder), spec=dump(service))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from allranks.serving.options import parse
@@ -11,8 +10,6 @@ from allranks.serving.options import parse
 def main() -> None:
     """Serve until told to end."""
     options = parse(sys.argv[1:])
-    os.environ.setdefault("NCCL_GRAPH_MIXING_SUPPORT", "0")  # before the process group: costs speed otherwise
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     _quiet()
     from allranks.serving.engine import Rank, told
 
@@ -25,7 +22,6 @@ def _quiet() -> None:
     import logging
     import warnings
 
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     warnings.filterwarnings("ignore", module=r"(torch|transformers|deepspeed)\b")
     logging.getLogger("ContinuousBatchingLogger").setLevel(logging.ERROR)
     import transformers

@@ -150,21 +150,23 @@ class Rank:
     def _warm_up(self, vocabulary: int, context: int) -> float:
         """Run requests of the sizes to come, until their answers are there; returns the longest step's seconds."""
         assert self.loop is not None
-        longest = 0.0
         chunk = int(self.loop.continuous_batching_config.max_batch_tokens or context)
-        for length in sorted({1, min(64, context - 2), min(128, context - 2), min(chunk, context - 2)} - {0, -1}):
-            began = time.monotonic()
-            self._run_one([1 + i % max(vocabulary - 2, 1) for i in range(length)])
-            longest = max(longest, time.monotonic() - began)
-        return longest
+        lengths = sorted({max(min(length, context - 4), 1) for length in (1, 64, 128, chunk)})
+        prompts = [[1 + i % max(vocabulary - 2, 1) for i in range(length)] for length in lengths]
+        plain, drawn = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9, "seed": 1}
+        self._run_one(prompts[0], drawn)
+        for prompt in prompts:
+            self._run_one(prompt, plain)
+        return max(self._run_one(prompt, plain) for prompt in prompts)  # by now all is compiled
 
-    def _run_one(self, prompt: list[int]) -> None:
+    def _run_one(self, prompt: list[int], sampling: dict[str, Any]) -> float:
         assert self.loop is not None
-        name = f"warm-{len(prompt)}"
+        began, name = time.monotonic(), f"warm-{len(prompt)}"
         done = self._warm[name] = threading.Event()
-        self.loop.add_request(prompt, request_id=name, max_new_tokens=2, streaming=True, eos_token_id=-1)
+        self.loop.add_request(prompt, request_id=name, max_new_tokens=4, streaming=True, eos_token_id=-1, **sampling)
         if not done.wait(600):
             raise Unfit("the first request was not answered within 10 minutes")
+        return time.monotonic() - began
 
     # ---- serving
 

@@ -39,12 +39,18 @@ class Loop(ContinuousBatchingManager):  # type: ignore[misc]
         super().__init__(model, generation, config)
         inner: Any = self.distributed_helper
         self.distributed_helper: Any = OneWay(inner, plans, how == "deepspeed")
-        self.logit_processor = Sampling()
+        self.logit_processor = Sampling(steady=model.device.type == "cuda")
         self.output_router = Router(deliver)
         self.beats = self.current_batch = 0
         self._broke = broke
         if not self.is_tp_driver:
             self._wake_up_loop = NoWait()
+
+    def _create_batch_processor(self) -> Any:
+        processor = super()._create_batch_processor()
+        for buffers in _buffers(processor.inputs_and_outputs):
+            _part_graphs(buffers, self.logit_processor)
+        return processor
 
     def _generation_loop_body(self, batch_processor: Any, bootstrapping: bool) -> bool:
         self.beats += 1
@@ -64,6 +70,21 @@ class Loop(ContinuousBatchingManager):  # type: ignore[misc]
         if cache is None:
             return 0.0
         return float(1.0 - cache.pool.num_free_sectors / max(cache.num_sectors, 1))
+
+
+def _buffers(inputs: Any) -> list[Any]:
+    """Where graphs are kept: in one place, or with asynchronous batching in two that take turns."""
+    pairs = getattr(inputs, "io_pairs", None)
+    return [inputs] if pairs is None else [pair.device_io for pair in pairs]
+
+
+def _part_graphs(buffers: Any, sampling: Sampling) -> None:
+    """Keep graphs of steps that sample otherwise apart: transformers goes by their shapes alone."""
+    if getattr(buffers, "parted", False):
+        return
+    by_shape = buffers._get_graph_key
+    buffers._get_graph_key = lambda: (*by_shape(), *sampling.variant)
+    buffers.parted = True
 
 
 class OneWay:
@@ -150,6 +171,8 @@ def config_for(
     chunk = chunk or (8192 if cuda else 512)
     most = concurrent * -(-(context + 1) // page)
     blocks = max(min(most, _free(model.device, share) // _bytes_a_block(model, page)), -(-(context + 1) // page) + 1)
+    if level:  # else every layer is compiled by itself, and those beyond the eighth not at all
+        torch._dynamo.config.allow_unspec_int_on_nn_module = True
     fast = str(model.config._attn_implementation).startswith("flash")
     return ContinuousBatchingConfig(
         page_size=page,

@@ -12,13 +12,22 @@ if TYPE_CHECKING:
     from allranks.spec.service import Service
 
 
+ENVIRONMENT = {
+    "NCCL_GRAPH_MIXING_SUPPORT": "0",  # no two graphs with collectives run at a time here; allowing for it costs speed
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
+"""What the ranks want in their environment: from the beginning, as a forked rank could not set it any more."""
+
+
 @dataclass(frozen=True)
 class Options:
     """One gang's way of serving. ``context`` 0 means the model's own; sizes are bytes, times seconds.
 
     ``key_env`` and ``key_file`` say where the API key is. ``drain`` is how long running requests may take to end once
     the gang is told to. A rank is given up for lost when it is silent for ``silence``, and the gang when its loop
-    stands still for ``stall`` although nothing as long was seen at warm-up.
+    stands still for ``stall`` although nothing as long was seen at warm-up. ``compile`` is how much of a decoding step is
+    compiled on a GPU, 0 to 3: a faster step for a start that takes minutes.
     """
 
     model: str
@@ -38,7 +47,7 @@ class Options:
     drain: float = 25.0
     silence: float = 2.0
     stall: float = 3.0
-    compile: int = 1
+    compile: int = 0
 
     @property
     def served_name(self) -> str:

@@ -18,13 +18,23 @@ FIELDS = {"temperature": float, "top_p": float, "top_k": int, "seed": int}
 
 
 class Sampling:
-    """Takes the place of transformers' list of logits processors in continuous batching (cb_logits_processors.py)."""
+    """Takes the place of transformers' list of logits processors in continuous batching (cb_logits_processors.py).
 
-    def __init__(self) -> None:
+    ``draws`` and ``filters`` say whether any row of the batch does; a compiled or captured step holds for one of these
+    ``variant``s. ``steady``: batches that draw and those that do not are one variant, where a variant is dear.
+    """
+
+    def __init__(self, steady: bool) -> None:
         self.tensors_required = ROWS
         self.do_processing = True
         self.logits_processor: list[Any] = []
-        self.draws = self.filters = False
+        self._steady = steady
+        self.draws, self.filters = steady, False
+
+    @property
+    def variant(self) -> tuple[bool, bool]:
+        """What a step that is captured now will hold for."""
+        return self.draws, self.filters
 
     def check_kwargs(self, given: Mapping[str, Any]) -> None:
         """Refuse what no request of ours has."""
@@ -40,9 +50,12 @@ class Sampling:
         """Write the batch's settings into ``arg_storage``, int32 [ROWS or more, columns]: a column a new token."""
         states = [row.state for row in requests_in_batch if row.has_new_token]
         asked = [state.logit_processor_kwargs for state in states]
-        self.draws = any(one.get("temperature", 0.0) > 0 for one in asked)
-        self.filters = any(one.get("top_k", 0) > 0 or one.get("top_p", 1.0) < 1 for one in asked)
-        if self.draws:
+        drawing = any(one.get("temperature", 0.0) > 0 for one in asked)
+        self.draws = drawing or self._steady
+        self.filters = drawing and any(one.get("top_k", 0) > 0 or one.get("top_p", 1.0) < 1 for one in asked)
+        if not drawing:
+            arg_storage[0].zero_()
+        else:
             floats = [[one.get("temperature", 0.0) for one in asked], [one.get("top_p", 1.0) for one in asked]]
             whole = [
                 [one.get("top_k", 0) for one in asked],

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from allranks.serving.front.errors import Refused
-from allranks.serving.front.link import Link, Live
+from allranks.serving.front.link import Event, Link, Live
 from allranks.serving.front.texts import Spoken, Texts
 
 SLOWEST = 60.0
@@ -43,12 +43,13 @@ class Answer:
     kind: str = "text_completion"
     number: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
+    _kept: Event | None = None
 
     async def pieces(self) -> AsyncIterator[tuple[int, str, str]]:
         """Yield index, text and how it ended (empty: not yet) as they come. Raises Refused when the gang breaks."""
         waiting = len(self.choices)
         while waiting:
-            event = await self.live.events.get()
+            event = await self._next()
             choice = self.choices[event.index]
             if choice.finish:
                 continue  # it was stopped; these tokens were on their way
@@ -65,6 +66,24 @@ class Answer:
                 self.link.metrics.whole.observe(time.monotonic() - self.live.began)
             if text or choice.finish:
                 yield event.index, text, choice.finish
+
+    async def _next(self) -> Event:
+        """The next event; what has gathered behind it of the same answer comes along, as one."""
+        events = self.live.events
+        first = self._kept or await events.get()
+        self._kept = None
+        if first.finish or events.empty():
+            return first
+        tokens = list(first.tokens)
+        while not events.empty() and self._kept is None:
+            event = events.get_nowait()
+            if event.index != first.index or event.error:
+                self._kept = event
+                break
+            tokens += event.tokens
+            if event.finish:
+                return Event(first.index, tokens, event.finish)
+        return Event(first.index, tokens)
 
     async def whole(self, receive: Receive) -> bool:
         """Wait until it is complete; False when the client has gone, and the request with it."""

@@ -74,9 +74,9 @@ async def _serve(options: Options, key: str, listener: socket.socket, texts: Tex
 
 
 def _key(options: Options) -> str:
-    """The API key; it leaves the environment here. Ends the process where it should be somewhere and is not."""
+    """The API key. Ends the process where it should be somewhere and is not."""
     if options.key_env:
-        key = os.environ.pop(options.key_env, "")
+        key = os.environ.get(options.key_env, "")
         return key.strip() or _fail(f"api_key: variable {options.key_env} is not set; export it, or name another")
     if options.key_file:
         try:
