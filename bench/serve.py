@@ -27,7 +27,7 @@ class Seen:
 
 
 async def ask(host: str, port: int, body: bytes) -> Seen:
-    """One request on a connection of its own; with as little of HTTP as it takes, as the client is not what is measured."""
+    """One request on its own connection, with as little of HTTP as it takes: the client is not what is measured."""
     seen = Seen(time.perf_counter())
     reader, writer = await asyncio.open_connection(host, port, limit=2**20)
     head = f"POST /v1/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\nconnection: close\r\n"

@@ -53,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch", type=int, default=8, help="pieces of 128 tokens, each rank's own")
-    parser.add_argument("--out", type=Path, default=Path("model"))
+    parser.add_argument("--out", type=Path, default=Path("out/model"))
     options = parser.parse_args()
     dist.init_process_group("gloo")
     rank = dist.get_rank()

@@ -60,7 +60,8 @@ def check(path: str, how: str, name: str, plans: peers.Plans) -> None:
     if dist.get_rank() == 0:
         for number, prompt in enumerate(prompts):
             loop.add_request(prompt, request_id=str(number), max_new_tokens=NEW, streaming=True, eos_token_id=-1)
-            over.acquire(timeout=0.02) and over.release()  # the next one comes into the midst of these
+            if over.acquire(timeout=0.02):  # the next one comes into the midst of these
+                over.release()
         assert all(over.acquire(timeout=60) for _ in prompts), f"{name}: no answer"
         right = [said.get(str(number)) == tokens for number, tokens in enumerate(wanted)]
         print(f"RESULT {name} {sum(right)}/{len(right)} {errors[:1]}", flush=True)

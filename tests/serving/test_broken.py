@@ -64,28 +64,29 @@ def test_ranks_that_are_killed_or_stopped_break_requests_at_once_and_the_gang_se
 
 
 def test_who_ends_a_service_lets_running_requests_end(place: Path, model: Path) -> None:
-    with serving(place, model, "ended", "failure: {grace: 30s}\n") as service:
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            asked = {"prompt": "a", "max_tokens": 200, "temperature": 0}
-            running = pool.submit(service.ask, "/generate", asked)
-            wait("the request runs", lambda: service.ask("/health")[1]["running"] == 1)
-            ending = subprocess.Popen([*CLI, "cancel", "ended"], env=service.env, stderr=subprocess.DEVNULL)
-            wait("it takes no more", lambda: not service.ready())
-            status, body = running.result()
-            assert (status, body["usage"]["completion_tokens"]) == (200, 200)
-            ending.wait(60)
+    ended = serving(place, model, "ended", "failure: {grace: 30s}\n")
+    with ended as service, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = {"prompt": "a", "max_tokens": 200, "temperature": 0}
+        running = pool.submit(service.ask, "/generate", asked)
+        wait("the request runs", lambda: service.ask("/health")[1]["running"] == 1)
+        ending = subprocess.Popen([*CLI, "cancel", "ended"], env=service.env, stderr=subprocess.DEVNULL)
+        wait("it takes no more", lambda: not service.ready())
+        status, body = running.result()
+        assert (status, body["usage"]["completion_tokens"]) == (200, 200)
+        ending.wait(60)
 
 
 def test_what_cannot_be_served_is_told_before_anything_starts(place: Path, model: Path) -> None:
     service = Serving("none", 1, {**os.environ, "XDG_STATE_HOME": str(place / "state")})
-    for words, code, message in (
+    cases: list[tuple[list[str], int, str]] = [
         (["--model", str(model), "--ranks", "3"], 65, "cannot be shared by 3 ranks; allowed are 1, 2, 4 ranks"),
         (["--model", "./nope", "--ranks", "2"], 65, "no such model"),
         (["--model", str(model), "--shard", "magic"], 2, "allowed: auto, transformers, deepspeed"),
         ([], 2, "nothing to serve"),
-    ):
+    ]
+    for words, wanted, message in cases:
         done = subprocess.run([*CLI, "serve", *words], env=service.env, cwd=place, capture_output=True, text=True)
-        assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+        assert (done.returncode, message in done.stderr) == (wanted, True), done.stderr
     assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and "allranks.serving" in command_of(int(pid))]
 
 

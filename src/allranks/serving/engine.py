@@ -29,6 +29,8 @@ from allranks.serving.pipe import Pipe
 LAST_WORDS = 0.3
 """Seconds between telling the front that the gang is broken and ending: its clients get their errors meanwhile, and the
 rank that broke it is seen to have ended first."""
+FRONT_WAIT = 60.0
+"""Seconds for the HTTP process to have its port and its tokenizer; the model takes longer."""
 BROKEN = 75
 UNFIT = 65
 NEWS = 0.5
@@ -93,15 +95,16 @@ class Rank:
         self.front = Front(options) if self.rank == 0 else None
         self.pipe: Pipe | NoFront = self.front.pipe if self.front else NoFront()
         self.loop: Loop | None = None
-        self._told: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._told: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._ending = threading.Lock()
-        self._serving = False
+        self._up = threading.Event()
+        self._draining = False
         self._live: set[str] = set()
         self._warm: dict[str, threading.Event] = {}
 
     def serve(self) -> None:
         """Everything. Raises Unfit for a model that cannot be served so, peers.Gone when the ranks do not meet."""
-        signal.signal(signal.SIGTERM, lambda *_: self._told.put("end"))
+        signal.signal(signal.SIGTERM, lambda number, _: self._told.put(number))
         if self.front:
             threading.Thread(target=self._listen, name="front", daemon=True).start()
         began = time.monotonic()
@@ -119,9 +122,10 @@ class Rank:
         if self.rank == 0:
             longest = self._warm_up(facts.vocabulary, context)
             watch.arm(max(self.options.stall, 5 * longest))
+            if not self._up.wait(FRONT_WAIT):
+                raise Unfit(f"the HTTP process is not there after {FRONT_WAIT:g} s")
             took = time.monotonic() - began
             self._say(f"ready after {took:.1f} s: {self.world} x {self.device.type}, {context} tokens", state="ready")
-            self._serving = True
             self.pipe.say(op="ready", context=context, vocabulary=facts.vocabulary, pid=os.getpid())
             threading.Thread(target=self._report, name="news", daemon=True).start()
             self._serve_until_told()
@@ -171,8 +175,8 @@ class Rank:
     # ---- serving
 
     def _serve_until_told(self) -> None:
-        while self._told.get() not in ("end", "no front"):
-            pass
+        self._told.get()  # SIGTERM: whoever ends the gang
+        self._draining = True
         self._say("draining", state="draining")
         self.pipe.say(op="drain")
         until = time.monotonic() + self.options.drain
@@ -188,13 +192,14 @@ class Rank:
     def _listen(self) -> None:
         """What the front wants, until it is gone."""
         for message in self.pipe.heard():
-            if message["op"] == "add":
+            if message["op"] == "up":
+                self._up.set()
+            elif message["op"] == "add":
                 self._add(message)
             elif message["op"] == "cancel":
                 self._cancel(message["id"])
-        self._told.put("no front")
-        if self.loop is None or not self._serving:
-            assert self.front is not None  # only then is there anything to hear
+        assert self.front is not None  # only then is there anything to hear
+        if not self._draining:
             peers.leave(self.front.end(5) or BROKEN)  # it has said why: a port that is taken, no tokenizer
 
     def _add(self, message: dict[str, Any]) -> None:

@@ -26,8 +26,8 @@ class Options:
 
     ``key_env`` and ``key_file`` say where the API key is. ``drain`` is how long running requests may take to end once
     the gang is told to. A rank is given up for lost when it is silent for ``silence``, and the gang when its loop
-    stands still for ``stall`` although nothing as long was seen at warm-up. ``compile`` is how much of a decoding step is
-    compiled on a GPU, 0 to 3: a faster step for a start that takes minutes.
+    stands still for ``stall`` although nothing as long was seen at warm-up. ``compile`` is how much of a decoding step
+    is compiled on a GPU, 0 to 3: a faster step for a start that takes minutes.
     """
 
     model: str

@@ -38,8 +38,11 @@ class Pipe:
 
     def heard(self) -> Iterator[Message]:
         """Yield messages until the other end is closed."""
-        for line in self._lines:
-            yield json.loads(line)
+        try:
+            for line in self._lines:
+                yield json.loads(line)
+        except ConnectionResetError:
+            return  # it had not read all that was said to it
 
     def _write(self) -> None:
         while True:

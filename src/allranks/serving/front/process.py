@@ -24,6 +24,7 @@ from allranks.serving.front.link import Link
 from allranks.serving.front.metrics import Metrics
 from allranks.serving.front.texts import Texts
 from allranks.serving.options import Options
+from allranks.serving.pipe import encode
 
 PORT_WAIT = 10.0
 """Seconds in which the front of an earlier attempt may let go of the port."""
@@ -63,6 +64,7 @@ async def _serve(options: Options, key: str, listener: socket.socket, texts: Tex
         server_header=False, lifespan="off",
     )  # fmt: skip
     server = Server(config)
+    writer.write(encode({"op": "up"}))
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     listening = asyncio.ensure_future(link.listen(reader, writer))
     await asyncio.wait([serving, listening], return_when=asyncio.FIRST_COMPLETED)
@@ -90,7 +92,8 @@ def _key(options: Options) -> str:
 def _listen(options: Options) -> socket.socket:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard != resource.RLIM_INFINITY else max(soft, 65536), hard))
-    until = time.monotonic() + PORT_WAIT
+    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    until = time.monotonic() + (PORT_WAIT if restarted else 0)
     while True:
         try:
             return socket.create_server((options.host, options.port), backlog=2048)
