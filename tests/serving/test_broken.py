@@ -58,9 +58,9 @@ def test_ranks_that_are_killed_or_stopped_break_requests_at_once_and_the_gang_se
             wait("it serves again", service.ready, 120)
             answer = service.ask("/generate", {"prompt": "The for", "max_tokens": 9, "temperature": 0})[1]
             assert answer["text"] == wanted
-        status = service.cli("status", "broken").stdout
-        assert "restarts 4 of 9" in status
-        assert "rank 1 on node 0: killed by SIGKILL" in status
+        told = service.cli("status", "broken").stdout
+        assert "restarts 4 of 9" in told
+        assert "rank 1 on node 0: killed by SIGKILL" in told
 
 
 def test_who_ends_a_service_lets_running_requests_end(place: Path, model: Path) -> None:
