@@ -21,15 +21,18 @@ def test_every_covered_architecture_has_a_model_here() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "names", "ranks"),
-    [("transformers", sorted(TRANSFORMERS), 2), ("deepspeed", sorted(DEEPSPEED), 2), ("transformers", ["llama"], 4)],
+    ("wanted", "ranks"),
+    [
+        ([f"transformers/{name}" for name in sorted(TRANSFORMERS)] + [f"deepspeed/{n}" for n in sorted(DEEPSPEED)], 2),
+        (["transformers/llama", "deepspeed/llama"], 4),
+    ],
+    ids=["2", "4"],
 )
 def test_requests_that_come_one_after_the_other_get_the_tokens_of_the_whole_model(
-    tmp_path: Path, how: str, names: list[str], ranks: int
+    tmp_path: Path, wanted: list[str], ranks: int
 ) -> None:
-    for name in names:
+    for name in {name.partition("/")[2] for name in wanted}:
         save(tmp_path / name, name)
-    wanted = [f"{how}/{name}" for name in names]
     gang = ["run", "--name", "exact", "--ranks", str(ranks), "--restarts", "0", "--env", f"PYTHONPATH={Path.cwd()}"]
     program = [sys.executable, "-m", "tests.serving.exact", str(tmp_path), *wanted]
     done = subprocess.run(

@@ -99,6 +99,7 @@ BAD: list[tuple[Any, int, str]] = [
     ({"prompt": [999999]}, 400, "a token of the prompt is not below 1000"),
     ({"prompt": "a", "temperature": -1}, 400, "temperature: Input should be greater than or equal to 0"),
     (b'{"prompt": "a", "temperature": NaN}', 400, "temperature: Input should be a finite number"),
+    ({"prompt": "a", "top_k": 2**31}, 400, "top_k: Input should be less than 2147483648"),
     ({"prompt": "a", "n": 5}, 400, "n is 5, and this service gives at most 4 answers"),
     ({"prompt": "a", "model": "gpt-9"}, 404, "no model 'gpt-9' is served here; there is 'kept'"),
     ({"prompt": "a", "logprobs": 3}, 400, "logprobs is not served here"),

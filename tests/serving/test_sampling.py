@@ -66,3 +66,9 @@ def test_noise_is_finite_everywhere() -> None:
     many = noise(torch.arange(64), torch.arange(64), 50_000)
     assert bool(many.isfinite().all())
     assert abs(float(many.mean()) - 0.5772) < 0.01
+
+
+@pytest.mark.parametrize("given", [{"top_k": 2**31}, {"temperature": float("nan")}, {"top_k": 1.0}, {"beams": 3}])
+def test_what_would_end_the_loop_for_all_is_refused_for_the_one(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="; allowed"):
+        Sampling(steady=False).check_kwargs(given)

@@ -41,6 +41,9 @@ class Sampling:
         wrong = {name for name, value in given.items() if not isinstance(value, FIELDS.get(name, ()))}
         if wrong:
             raise ValueError(f"unknown or mistyped: {', '.join(sorted(wrong))}; allowed: {', '.join(FIELDS)}")
+        large = [name for name, value in given.items() if not abs(value) < 2**31]  # one of these would end the loop
+        if large:
+            raise ValueError(f"too large, or no number: {', '.join(large)}; allowed is less than 2^31")
 
     def fill_defaults(self, storage: torch.Tensor) -> None:
         """Rows that nobody uses are greedy."""

@@ -56,7 +56,7 @@ class Sampled(Body):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[Real, Field(ge=0, le=2)] | None = None
     top_p: Annotated[Real, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     stop: Text | Annotated[list[Text], Field(max_length=16)] | None = None
     stream: bool = False
