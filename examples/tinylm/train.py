@@ -51,8 +51,8 @@ def new_model(vocabulary: int) -> LlamaForCausalLM:
 def main() -> None:
     """Train, and let rank 0 save."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--batch", type=int, default=8, help="pieces of 128 tokens, each rank's own")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=4, help="pieces of 128 tokens, each rank's own")
     parser.add_argument("--out", type=Path, default=Path("out/model"))
     options = parser.parse_args()
     dist.init_process_group("gloo")

@@ -68,7 +68,7 @@ def fetch(model: str) -> str:
     try:
         return str(snapshot_download(model, allow_patterns=["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]))
     except (HfHubHTTPError, LocalEntryNotFoundError, ValueError, OSError) as error:
-        raise Unfit(f"no folder {model} here, and no such model on the hub: {error}") from error
+        raise Unfit(f"no folder {model} here, and no such model on the hub: {str(error).splitlines()[0]}") from error
 
 
 def _model(config: dict[str, Any]) -> Model:

@@ -80,7 +80,7 @@ def of_service(service: Service, folder: Path, everywhere: bool = False) -> Opti
     model, limits, key = str(service.model), service.limits, service.api_key
     drain = max(service.failure.grace.seconds - 5, service.failure.grace.seconds / 2)
     return Options(
-        model=str(_path(folder, model)) if _path(folder, model).exists() or _looks_like_a_path(model) else model,
+        model=str(_path(folder, model)) if _path(folder, model).exists() or _is_a_path(folder, model) else model,
         name=service.name if _path(folder, model).exists() else "",
         dtype=service.dtype,
         shard=service.shard,
@@ -102,6 +102,8 @@ def _path(folder: Path, name: str) -> Path:
     return (folder / Path(name).expanduser()).absolute()
 
 
-def _looks_like_a_path(name: str) -> bool:
-    """Names on the hub are NAME or OWNER/NAME."""
-    return name.startswith((".", "/", "~")) or name.count("/") > 1
+def _is_a_path(folder: Path, name: str) -> bool:
+    """Names on the hub are NAME or OWNER/NAME; where there is a folder OWNER, a path was meant."""
+    return (
+        name.startswith((".", "/", "~")) or name.count("/") > 1 or ("/" in name and _path(folder, name).parent.is_dir())
+    )
