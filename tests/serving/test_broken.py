@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.processes import command_of
 from tests.serving.service import CLI, Serving, serving, wait
 
 pytest.importorskip("transformers")
@@ -87,7 +86,7 @@ def test_what_cannot_be_served_is_told_before_anything_starts(place: Path, model
     for words, wanted, message in cases:
         done = subprocess.run([*CLI, "serve", *words], env=service.env, cwd=place, capture_output=True, text=True)
         assert (done.returncode, message in done.stderr) == (wanted, True), done.stderr
-    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and "allranks.serving" in command_of(int(pid))]
+    assert "llama" not in service.cli("list").stdout  # nor is anything left of it
 
 
 def test_a_port_that_is_taken_is_told_by_the_rank_that_wanted_it(place: Path, model: Path) -> None:
