@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_the_public_names_are_these() -> None:
-    assert sorted(allranks.__all__) == ["Error", "Job", "__version__", "checkpoint", "load"]
+    assert sorted(allranks.__all__) == ["Error", "Job", "Service", "__version__", "checkpoint", "load"]
 
 
 @pytest.mark.parametrize("name", allranks.__all__)

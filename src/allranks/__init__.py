@@ -6,9 +6,14 @@ Public names are loaded on first use, so that ``import allranks`` costs nothing 
 from __future__ import annotations
 
 __version__ = "0.1.0"
-__all__ = ["Error", "Job", "__version__", "checkpoint", "load"]
+__all__ = ["Error", "Job", "Service", "__version__", "checkpoint", "load"]
 
-_HOME = {"Error": "allranks.errors", "Job": "allranks.spec.job", "load": "allranks.spec.load"}
+_HOME = {
+    "Error": "allranks.errors",
+    "Job": "allranks.spec.job",
+    "Service": "allranks.spec.service",
+    "load": "allranks.spec.load",
+}
 _MODULES = ("checkpoint",)
 
 

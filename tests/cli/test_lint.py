@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from allranks.lint.files import RULES
-from allranks.spec.load import load
+from allranks.spec.load import load_job
 from tests.cli.conftest import Allranks
 from tests.lint import good
 
@@ -96,7 +96,7 @@ def test_the_rules_are_listed(allranks: Allranks) -> None:
 def test_convert_prints_a_spec_that_loads_and_what_is_lost_on_stderr(allranks: Allranks) -> None:
     said = allranks("convert", "PYTORCHJOB")
     Path("job.yaml").write_text(said.out)
-    job = load("job.yaml")
+    job = load_job("job.yaml")
     assert (said.code, job.nodes, job.ranks, job.launcher) == (0, 4, 2, "torchrun")
     assert said.err.startswith("not carried: PYTORCHJOB:9:7: spec.pytorchReplicaSpecs.Master.restartPolicy: Never: ")
     assert allranks("lint", "job.yaml").code == 0

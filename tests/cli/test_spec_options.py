@@ -167,7 +167,7 @@ def test_init_writes_a_spec_that_plans_and_never_overwrites(allranks: Allranks, 
 
 
 def test_init_gives_the_schema_to_editors(allranks: Allranks) -> None:
-    assert json.loads(allranks("init", "--schema").out)["properties"]["nodes"]["minimum"] == 1
+    assert json.loads(allranks("init", "--schema").out)["$defs"]["Job"]["properties"]["nodes"]["minimum"] == 1
 
 
 def test_engines_tells_which_are_in_this_version(allranks: Allranks) -> None:

@@ -120,3 +120,13 @@ def value(path: Path) -> float:
     found = re.match(r"pi = (\S+),", path.read_text())
     assert found, path.read_text()
     return float(found[1])
+
+
+def test_tinylm_learns_and_leaves_a_model_that_can_be_served(tmp_path: Path) -> None:
+    from allranks.serving.folder import choose, look
+
+    tinylm = copy_of("tinylm", tmp_path)
+    output = finish([*allranks(), "run", "job.yaml", "--", "python", "train.py", "--steps", "25"], tinylm.folder)
+    first, *_, last = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", output)]
+    assert last < first - 0.5
+    assert choose(look(tinylm.out / "model"), 2, "auto")[0] == "transformers"

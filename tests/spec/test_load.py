@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from allranks.errors import SpecError
-from allranks.spec.load import LARGEST, dump, load, parse
+from allranks.spec.load import LARGEST, dump, load, parse, parse_job
 from allranks.spec.units import Quantity
 
 HEAD = "kind: Job\nname: a\nrun: python train.py\n"
@@ -89,14 +89,14 @@ def test_defaults_are_left_out_of_what_is_written() -> None:
 
 
 def test_ranks_follow_the_gpus_unless_they_are_given_or_once_says_one() -> None:
-    assert parse(HEAD).ranks == 1
-    assert parse(HEAD + "nodes: 3\nresources: {gpus: 8}").world_size == 24
-    assert parse(HEAD + "resources: {gpus: 8}\nranks_per_node: 4").ranks == 4
-    assert parse(HEAD + "resources: {gpus: 8}\nlauncher: once").ranks == 1
+    assert parse_job(HEAD).ranks == 1
+    assert parse_job(HEAD + "nodes: 3\nresources: {gpus: 8}").world_size == 24
+    assert parse_job(HEAD + "resources: {gpus: 8}\nranks_per_node: 4").ranks == 4
+    assert parse_job(HEAD + "resources: {gpus: 8}\nlauncher: once").ranks == 1
 
 
 def test_a_bare_value_where_text_belongs_keeps_its_text_exactly() -> None:
-    job = parse(HEAD + "env: {THREADS: 4, VERSION: 1.10, DEBUG: true, BIG: 007, SCI: 1e3, COUNTRY: no, EMPTY: ''}")
+    job = parse_job(HEAD + "env: {THREADS: 4, VERSION: 1.10, DEBUG: true, BIG: 007, SCI: 1e3, COUNTRY: no, EMPTY: ''}")
     assert job.env == {
         "THREADS": "4",
         "VERSION": "1.10",
@@ -106,7 +106,8 @@ def test_a_bare_value_where_text_belongs_keeps_its_text_exactly() -> None:
         "COUNTRY": "no",
         "EMPTY": "",
     }
-    assert parse("kind: Job\nname: a\nrun: [python, x.py, 3, 1.0, yes]").argv == ("python", "x.py", "3", "1.0", "yes")
+    job = parse_job("kind: Job\nname: a\nrun: [python, x.py, 3, 1.0, yes]")
+    assert job.argv == ("python", "x.py", "3", "1.0", "yes")
     assert parse(HEAD + "resources: {cpu: 0.1}").resources.cpu == Quantity.parse("100m")
 
 
@@ -123,7 +124,7 @@ def test_a_bare_value_where_text_belongs_keeps_its_text_exactly() -> None:
     ],
 )
 def test_run_is_split_as_a_shell_would(run: str, argv: tuple[str, ...]) -> None:
-    assert parse(f"kind: Job\nname: a\nrun: {run}").argv == argv
+    assert parse_job(f"kind: Job\nname: a\nrun: {run}").argv == argv
 
 
 @pytest.mark.parametrize(
@@ -247,7 +248,7 @@ def test_every_problem_of_a_file_is_told_at_once_in_the_order_of_the_file() -> N
     text = "nodes: 0\nrunn: x\nnodes: 2\nfailure:\n  grace: 10\n  graze: 10s\n"
     assert problems(text) == [
         "job.yaml:1:1: missing field 'name'; write for example 'name: digits'",
-        "job.yaml:1:1: missing field 'kind'; write 'kind: Job'",
+        "job.yaml:1:1: missing field 'kind'; write 'kind: Job' or 'kind: Service'",
         "job.yaml:1:8: nodes: found 0; allowed is a whole number, 1 or more",
         "job.yaml:2:1: unknown field 'runn'; did you mean 'run'?",
         "job.yaml:3:1: 'nodes' is given twice, first in line 1",
@@ -263,11 +264,10 @@ def test_a_duplicate_key_is_an_error_with_both_lines() -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("Service", "kind: 'Service' is not yet served by this version (0.1.0); allowed: Job"),
-        ("job", "kind: found 'job'; allowed: Job; did you mean 'Job'?"),
-        ("MPIJob", "kind: found 'MPIJob'; allowed: Job; did you mean 'Job'?"),
-        ("Pod", "kind: found 'Pod'; allowed: Job"),
-        ("[Job]", "kind: found a list; allowed: Job"),
+        ("job", "kind: found 'job'; allowed: Job, Service; did you mean 'Job'?"),
+        ("MPIJob", "kind: found 'MPIJob'; allowed: Job, Service; did you mean 'Job'?"),
+        ("Pod", "kind: found 'Pod'; allowed: Job, Service"),
+        ("[Job]", "kind: found a list; allowed: Job, Service"),
     ],
 )
 def test_a_kind_that_is_not_served_is_told_what_is(kind: str, message: str) -> None:

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from allranks.errors import SpecError
-from allranks.spec.job import OURS, Job
+from allranks.spec.field import OURS
+from allranks.spec.job import Job
 from allranks.spec.load import dump, parse
 from allranks.spec.units import LONGEST, Duration, Quantity
 

@@ -10,13 +10,14 @@ from pydantic import BaseModel
 
 from allranks.spec.job import Job
 from allranks.spec.schema import schema, text
+from allranks.spec.service import Service
 from allranks.spec.units import DURATION_PATTERN, QUANTITY_PATTERN, Duration, Quantity
 from allranks.spec.wording import model_at
 
 
 def fields() -> Iterator[tuple[str, dict[str, Any]]]:
     whole = schema()
-    for name, model in {"Job": whole, **whole["$defs"]}.items():
+    for name, model in whole["$defs"].items():
         for field, described in model.get("properties", {}).items():
             yield f"{name}.{field}", described
 
@@ -37,8 +38,9 @@ def test_defaults_stand_in_the_schema_as_they_would_in_a_file() -> None:
 def test_a_file_must_have_kind_name_and_run_and_nothing_unknown() -> None:
     whole = schema()
     assert whole["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert whole["required"] == ["kind", "name", "run"]
-    assert all(model["additionalProperties"] is False for model in (whole, *whole["$defs"].values()))
+    assert whole["$defs"]["Job"]["required"] == ["kind", "name", "run"]
+    assert whole["$defs"]["Service"]["required"] == ["kind", "name"]
+    assert all(model["additionalProperties"] is False for model in whole["$defs"].values())
 
 
 def test_the_schema_prints_as_json() -> None:
@@ -68,3 +70,4 @@ def test_every_part_of_a_job_is_found_by_its_place() -> None:
     assert model_at(("volumes", 0)).__name__ == "Volume"
     assert issubclass(model_at(()), BaseModel)
     assert model_at(()) is Job
+    assert model_at(("limits",), Service).__name__ == "Limits"

@@ -38,6 +38,7 @@ VERBS = {
     "up": "start an idle gang, for exec and shell",
     "exec": "run a command on all ranks of an idle gang",
     "shell": "open a terminal on one node of a gang",
+    "serve": "serve one model with a gang: OpenAI's API on node 0",
     "cancel": "end a run and everything that belongs to it",
     "fabric": "tell what NCCL will use of the network here",
     "doctor": "tell what is wrong with this host, or with a gang's nodes",

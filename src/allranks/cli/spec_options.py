@@ -97,10 +97,10 @@ def job_of(options: Mapping[str, Any]) -> tuple[Job, Path]:
         return from_command(command, **changes), Path.cwd()
     if str(spec).endswith(".py"):
         raise UsageError(f"{spec} is no spec; put the ranks' command after --, as in: -- python {spec}")
-    from allranks.spec.load import load
+    from allranks.spec.load import load_job
 
     folder = Path.cwd() if spec == "-" else Path(spec).absolute().parent
-    return _changed(load(spec), changes, command), folder
+    return _changed(load_job(spec), changes, command), folder
 
 
 def plan_of(engine: Engine, options: Mapping[str, Any]) -> Plan:

@@ -11,7 +11,8 @@ from allranks.errors import SpecError
 from allranks.manifest.launch import Launch, take_apart
 from allranks.manifest.shell import word
 from allranks.spec.command import name_of
-from allranks.spec.job import OURS, Job
+from allranks.spec.field import OURS
+from allranks.spec.job import Job
 
 MPI_OWN = ("OMPI_", "PMIX_", "PRTE_", "I_MPI_", "HYDRA_")
 

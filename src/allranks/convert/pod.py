@@ -9,7 +9,8 @@ from pydantic import BaseModel, ValidationError
 from allranks.convert.draft import Draft
 from allranks.manifest.field import Field
 from allranks.manifest.gang import GPU, NETWORKS, Role
-from allranks.spec.job import OURS, Toleration, Volume
+from allranks.spec.field import OURS
+from allranks.spec.job import Toleration, Volume
 from allranks.spec.wording import sentence
 
 SHM = "/dev/shm"

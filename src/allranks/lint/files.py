@@ -75,10 +75,10 @@ def _nothing(contents: Contents, linted: Linted) -> str:
 
 def _lint_spec(linted: Linted, text: str, source: str) -> None:
     """A spec of ours: first whether it loads."""
-    from allranks.spec.load import parse
+    from allranks.spec.load import parse_job
 
     try:
-        job = parse(text, source)
+        job = parse_job(text, source)
     except SpecError as error:
         linted.unread += str(error).splitlines()
         return

@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 from allranks.manifest.options import MODULES, MPIRUN, PROGRAMS, STARTERS, Option
 from allranks.manifest.shell import LONGEST, Command, NotSimple, Word, commands, literal
-from allranks.spec.job import OURS
+from allranks.spec.field import OURS
 
 SHELLS = ("bash", "sh", "dash", "zsh", "ash")
 PYTHON = re.compile(r"(python|pypy)[\d.]*")

@@ -1,4 +1,4 @@
-"""What the user writes for a gang that runs and ends: ``kind: Job``.
+"""What the user writes for a gang that runs and ends: ``kind: Job``; and what every kind of gang has.
 
 Every field's description says what it is and in which unit; ``schema.describe`` adds its default and the engines
 that honour it. Values are frozen: to change a job, make another.
@@ -6,142 +6,32 @@ that honour it. Values are frozen: to change a job, make another.
 
 from __future__ import annotations
 
-import json
-import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+
+from allranks.spec.argv import split
+from allranks.spec.field import (
+    CONTAINERS,
+    ENV_FROM,
+    KUBERNETES,
+    NAME,
+    AbsolutePath,
+    Data,
+    EnvName,
+    Manifest,
+    Memory,
+    Part,
+    Run,
+    Scalar,
+    Text,
+    Timeout,
+    Word,
+    about,
+    positive,
+    whole,
 )
-
-from allranks.spec.argv import check, split
 from allranks.spec.units import Duration, Quantity
-
-ALL = "all"
-CONTAINERS = "mpijob, trainjob, pytorchjob, jobset, runai, ray"
-KUBERNETES = "mpijob, trainjob, pytorchjob, jobset"
-
-NAME = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
-ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-ENV_FROM = r"^(secret|configmap)/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
-OURS = frozenset(
-    ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"]
-)
-SMALLEST_MEMORY = Quantity.parse("1Mi")
-
-
-def about(text: str, engines: str = ALL, **limits: Any) -> Any:
-    """Describe a field: what it is, with its unit, and the engines that honour it."""
-    return Field(description=text, json_schema_extra={"engines": engines}, **limits)
-
-
-def _clean_text(text: str) -> str:
-    """Refuse what no process can be given: NUL, and code points that UTF-8 cannot carry."""
-    if "\0" in text:
-        raise ValueError("text has no NUL character")
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise ValueError("text has no lone surrogate")
-    return text
-
-
-def _env_name(name: str) -> str:
-    if not ENV_NAME.fullmatch(name):
-        raise ValueError("a variable's name has letters, digits and _, and does not start with a digit")
-    if name in OURS or name.startswith("ALLRANKS_"):
-        raise ValueError("allranks sets this one for every rank; leave it out")
-    return name
-
-
-def _plain_data(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what JSON cannot carry to an API server."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        _clean_text(text)
-        return dict(json.loads(text))
-    except (TypeError, RecursionError) as error:
-        raise ValueError("a manifest holds text, numbers, true, false, null, lists and mappings") from error
-    except ValueError as error:
-        raise ValueError("a manifest holds no inf, nan or lone surrogate") from error
-
-
-def _memory(amount: Quantity) -> Quantity:
-    if amount < SMALLEST_MEMORY:
-        raise ValueError(f"that is {amount.value.normalize():f} bytes; allowed is 1Mi or more, such as 512Mi or 16Gi")
-    return amount
-
-
-def _positive(amount: Quantity) -> Quantity:
-    if not amount:
-        raise ValueError("allowed is more than 0")
-    return amount
-
-
-def _whole(amount: Quantity) -> Quantity:
-    if not amount.whole:
-        raise ValueError("allowed is a whole number")
-    return amount
-
-
-def _some_time(duration: Duration) -> Duration:
-    if not duration:
-        raise ValueError("allowed is more than 0s")
-    return duration
-
-
-def _absolute(path: str) -> str:
-    if not path.startswith("/"):
-        raise ValueError("allowed is an absolute path")
-    return path
-
-
-def _one_word(text: str) -> str:
-    if not text or text.split() != [text]:
-        raise ValueError("allowed is one word, without spaces")
-    return text
-
-
-Text = Annotated[str, AfterValidator(_clean_text)]
-Word = Annotated[Text, AfterValidator(_one_word)]
-AbsolutePath = Annotated[Text, AfterValidator(_absolute)]
-Timeout = Annotated[Duration, AfterValidator(_some_time)]
-Memory = Annotated[Quantity, AfterValidator(_memory)]
-# Values may be written bare (OMP_NUM_THREADS: 4); the loader keeps the text as it stands in the file.
-Scalar = Annotated[Text, WithJsonSchema({"type": ["string", "number", "boolean"]})]
-EnvName = Annotated[str, AfterValidator(_env_name)]
-Data = Annotated[dict[str, Any], AfterValidator(_plain_data)]
-Manifest = Annotated[Data, about("Merged last into what the engine renders.", "its own")]
-
-
-def _form_of_run(value: object) -> str | None:
-    if isinstance(value, str):
-        return "text"
-    return "list" if isinstance(value, list | tuple) else None
-
-
-Run = Annotated[
-    Annotated[Text, Tag("text")] | Annotated[tuple[Text, ...], Field(strict=False), Tag("list")],
-    Discriminator(
-        _form_of_run,
-        custom_error_type="run_type",
-        custom_error_message="allowed is a command as text or as a list of words",
-    ),
-    AfterValidator(check),
-]
-
-
-class Part(BaseModel):
-    """A piece of a spec: unknown fields and wrong types are errors, and it never changes."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
 
 class Resources(Part):
@@ -152,12 +42,12 @@ class Resources(Part):
         "nvidia.com/gpu"
     )
     cpu: Annotated[
-        Annotated[Quantity, AfterValidator(_positive)] | None, about("CPU cores of each node (8, 500m).", CONTAINERS)
+        Annotated[Quantity, AfterValidator(positive)] | None, about("CPU cores of each node (8, 500m).", CONTAINERS)
     ] = None
     memory: Annotated[Memory | None, about("Memory of each node, in bytes (32Gi).", CONTAINERS)] = None
     shm: Annotated[Memory | None, about("Size of /dev/shm, in bytes (16Gi).", CONTAINERS)] = None
     extra: Annotated[
-        dict[Word, Annotated[Quantity, AfterValidator(_whole)]],
+        dict[Word, Annotated[Quantity, AfterValidator(whole)]],
         about("Further resources of each node by name, counts (rdma/rdma: 1).", CONTAINERS),
     ] = Field(default_factory=dict)
 
@@ -324,10 +214,10 @@ class Engines(Part):
     ray: Annotated[RayOptions, about("Options of this engine.", "ray")] = RayOptions()
 
 
-class Job(Part):
-    """A gang of ``nodes`` times ``ranks`` processes that run one command and end."""
+class Gang(Part):
+    """What says how large a gang is and what its ranks run."""
 
-    kind: Annotated[Literal["Job"], about("What the file describes.")] = "Job"
+    kind: str
     name: Annotated[
         str,
         about("Name of the run: a DNS label (a-z, 0-9 and -, first a letter), at most 40 characters.", pattern=NAME),
@@ -336,11 +226,24 @@ class Job(Part):
     ranks_per_node: Annotated[
         int | None, about("Ranks of each node, a count; none means resources.gpus, else 1.", ge=1, le=4096)
     ] = None
-    run: Annotated[Run, about("Command of every rank: text, split as a shell would, or a list of words.")]
+    run: Run | None
     launcher: Annotated[
         Literal["native", "torchrun", "deepspeed", "mpirun", "once"],
         about("What starts the ranks of a node; once starts one process a node."),
     ] = "native"
+
+    @field_validator("launcher", mode="after")
+    @classmethod
+    def _once_means_one(cls, launcher: str, info: ValidationInfo) -> str:
+        ranks = info.data.get("ranks_per_node") or 1
+        if launcher == "once" and ranks > 1:
+            raise ValueError(f"once starts one process a node, but ranks_per_node is {ranks}; leave that out")
+        return launcher
+
+
+class Surroundings(Part):
+    """What the nodes of a gang have around them, and what happens when something breaks."""
+
     image: Annotated[Word | None, about("Container image.", CONTAINERS)] = None
     workdir: Annotated[
         Annotated[Text, Field(min_length=1)] | None,
@@ -368,14 +271,6 @@ class Job(Part):
     ] = Field(default_factory=dict)
     engines: Annotated[Engines, about("What only one engine has.", CONTAINERS)] = Engines()
 
-    @field_validator("launcher", mode="after")
-    @classmethod
-    def _once_means_one(cls, launcher: str, info: ValidationInfo) -> str:
-        ranks = info.data.get("ranks_per_node") or 1
-        if launcher == "once" and ranks > 1:
-            raise ValueError(f"once starts one process a node, but ranks_per_node is {ranks}; leave that out")
-        return launcher
-
     @field_validator("volumes", mode="after")
     @classmethod
     def _paths_differ(cls, volumes: tuple[Volume, ...]) -> tuple[Volume, ...]:
@@ -385,6 +280,13 @@ class Job(Part):
                 raise ValueError(f"two volumes have the path {volume.path!r}")
             seen.add(volume.path)
         return volumes
+
+
+class Job(Surroundings, Gang):
+    """A gang of ``nodes`` times ``ranks`` processes that run one command and end."""
+
+    kind: Annotated[Literal["Job"], about("What the file describes.")] = "Job"
+    run: Annotated[Run, about("Command of every rank: text, split as a shell would, or a list of words.")]
 
     @property
     def argv(self) -> tuple[str, ...]:

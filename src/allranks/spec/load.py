@@ -1,4 +1,4 @@
-"""From a file to a Job and back. Every problem of a file is reported at once, each with its line and column.
+"""From a file to a Job or a Service and back. Every problem is reported at once, each with its line and column.
 
 ::
 
@@ -16,20 +16,21 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from allranks import __version__
 from allranks.errors import SpecError
 from allranks.spec.job import Job
+from allranks.spec.service import Service, Spec
 from allranks.spec.tree import EMPTY, INIT, Node, Position, Problem, read
 from allranks.spec.write import dump
 
-__all__ = ["dump", "load", "parse"]
+__all__ = ["dump", "load", "load_job", "parse", "parse_job"]
 
 LARGEST = 1024 * 1024
 MOST_SHOWN = 50
+KINDS: dict[str, type[Spec]] = {"Job": Job, "Service": Service}
 
 
-def load(path: str | PathLike[str]) -> Job:
-    """Read the job in a YAML file; ``-`` is standard input. Raises SpecError with every problem found."""
+def load(path: str | PathLike[str]) -> Spec:
+    """Read the job or service in a YAML file; ``-`` is standard input. Raises SpecError with every problem found."""
     source = "<stdin>" if str(path) == "-" else str(path)
     try:
         text = _bytes(path).decode("utf-8-sig")
@@ -41,16 +42,32 @@ def load(path: str | PathLike[str]) -> Job:
     return parse(text, source)
 
 
-def parse(text: str, source: str = "job.yaml") -> Job:
-    """Read the job in a YAML text; ``source`` stands before each problem. Raises SpecError with every one found."""
+def parse(text: str, source: str = "job.yaml") -> Spec:
+    """Read the spec in a YAML text; ``source`` stands before each problem. Raises SpecError with every one found."""
     if len(text) > LARGEST:
         raise SpecError(f"{source}: the file is larger than 1 MiB; a spec is a page or two")
     root, problems = read(text.replace("\r\n", "\n").replace("\r", "\n"))
-    job, misfits = _job(root) if root else (None, [])
+    spec, misfits = _spec(root) if root else (None, [])
     problems += misfits
-    if job is None or problems:
+    if spec is None or problems:
         raise SpecError(_listing(source, problems))
-    return job
+    return spec
+
+
+def load_job(path: str | PathLike[str]) -> Job:
+    """Read a file that must hold a job. Raises SpecError."""
+    return _must_be_job(load(path), str(path))
+
+
+def parse_job(text: str, source: str = "job.yaml") -> Job:
+    """Read a text that must hold a job. Raises SpecError."""
+    return _must_be_job(parse(text, source), source)
+
+
+def _must_be_job(spec: Spec, source: str) -> Job:
+    if isinstance(spec, Job):
+        return spec
+    raise SpecError(f"{source}: found kind: Service, where a Job is needed; start it with: allranks serve {source}")
 
 
 def _bytes(path: str | PathLike[str]) -> bytes:
@@ -82,41 +99,38 @@ def _beside(path: Path) -> str:
     return f"did you mean {str(path.parent / near)!r}?" if near else ""
 
 
-def _job(root: Node) -> tuple[Job | None, list[Problem]]:
-    """Make a job of the tree, or say what does not fit."""
+def _spec(root: Node) -> tuple[Spec | None, list[Problem]]:
+    """Make what its kind says of the tree, or say what does not fit."""
     if problem := _foreign(root):
         return None, [problem]
-    job, problems = _validated(root)
-    if "kind" not in root.value:
-        problems.append(Problem(root.position, "missing field 'kind'; write 'kind: Job'"))
-    return job, problems
+    kind = root.value.get("kind")
+    spec, problems = _validated(root, KINDS.get(kind.value if kind and isinstance(kind.value, str) else "", Job))
+    if kind is None:
+        problems.append(Problem(root.position, "missing field 'kind'; write 'kind: Job' or 'kind: Service'"))
+    return spec, problems
 
 
 def _foreign(root: Node) -> Problem | None:
-    """Why it would be no use to read this as a Job."""
+    """Why it would be no use to read this as a spec."""
     if root.value is None:
         return Problem(root.position, EMPTY)
     if not isinstance(root.value, dict):
         found = "a list" if isinstance(root.value, list) else "text"
         return Problem(root.position, f"found {found}; a spec is a mapping, lines of 'name: value'")
-    kind = root.value.get("kind")
-    if kind and kind.value == "Service":
-        message = f"kind: 'Service' is not yet served by this version ({__version__}); allowed: Job"
-        return Problem(kind.position, message)
     return None
 
 
-def _validated(root: Node) -> tuple[Job | None, list[Problem]]:
+def _validated(root: Node, model: type[Spec]) -> tuple[Spec | None, list[Problem]]:
     """Where a field is text, a bare number or true stands for its own text, exactly as it is written."""
     as_text: set[int] = set()
     while True:
         try:
-            return Job.model_validate(root.plain(as_text)), []
+            return model.model_validate(root.plain(as_text)), []
         except ValidationError as error:
             errors = error.errors(include_url=False)
         bare = {id(node) for error in errors if (node := _bare(root, error))} - as_text
         if not bare:
-            return None, _problems(root, errors)
+            return None, _problems(root, errors, model)
         as_text |= bare
 
 
@@ -138,20 +152,20 @@ def _walk(root: Node, location: Sequence[int | str]) -> list[Node]:
     return nodes
 
 
-def _problems(root: Node, errors: list[ErrorDetails]) -> list[Problem]:
+def _problems(root: Node, errors: list[ErrorDetails], model: type[Spec]) -> list[Problem]:
     from allranks.spec.wording import model_at, nearest_field, sentence
 
     placed = sorted(((_position(root, error), error) for error in errors), key=lambda pair: pair[0])
     # Wording costs more than finding: a file of ten thousand slips is told of the first ones.
     placed = placed[: MOST_SHOWN + 1]
     meant = {
-        (*error["loc"][:-1], nearest_field(str(error["loc"][-1]), model_at(error["loc"][:-1])))
+        (*error["loc"][:-1], nearest_field(str(error["loc"][-1]), model_at(error["loc"][:-1], model), model))
         for _, error in placed
         if error["type"] == "extra_forbidden"
     }
     # 'missing run' says nothing new beside "unknown field 'runn'; did you mean 'run'?".
     return [
-        Problem(position, sentence(error))
+        Problem(position, sentence(error, model))
         for position, error in placed
         if error["type"] != "missing" or error["loc"] not in meant
     ]

@@ -6,22 +6,28 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from allranks.spec.job import Job
+from allranks.spec.service import Service
 from allranks.spec.units import Duration, Quantity
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema() -> dict[str, Any]:
-    """Describe ``kind: Job``: every field with its unit, default and the engines that honour it."""
-    job = Job.model_json_schema(schema_generator=_WithDurations)
-    for model in (job, *job["$defs"].values()):
+    """Describe every kind: each field with its unit, default and the engines that honour it."""
+    kinds = [(Job, "validation"), (Service, "validation")]
+    _, whole = models_json_schema(kinds, schema_generator=_WithDurations)  # type: ignore[arg-type]
+    models = whole["$defs"]
+    for model in models.values():
         for field in model.get("properties", {}).values():
             _describe(field)
-    # A file must say its kind; a Job made in Python need not.
-    return {"$schema": DRAFT} | job | {"title": "allranks spec", "required": ["kind", *job["required"]]}
+    for kind in ("Job", "Service"):  # a file must say its kind; one made in Python need not
+        models[kind]["required"] = ["kind", *models[kind]["required"]]
+    is_service = {"properties": {"kind": {"const": "Service"}}, "required": ["kind"]}
+    choice = {"if": is_service, "then": {"$ref": "#/$defs/Service"}, "else": {"$ref": "#/$defs/Job"}}
+    return {"$schema": DRAFT, "title": "allranks spec", **choice, "$defs": models}
 
 
 def text() -> str:

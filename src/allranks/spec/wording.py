@@ -9,7 +9,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from allranks.spec.job import NAME, Job
+from allranks.spec.field import NAME
+from allranks.spec.job import Job
 from allranks.spec.scalar import shown
 
 # Names that other launchers and manifests use for what we call otherwise.
@@ -40,34 +41,36 @@ ELSEWHERE = {
 EXAMPLES = {"kind": "kind: Job", "name": "name: digits", "run": "run: python train.py", "path": "path: /data"}
 
 
-def sentence(error: ErrorDetails) -> str:
-    """One validation error of pydantic, in our words."""
+def sentence(error: ErrorDetails, spec: type[BaseModel] = Job) -> str:
+    """One validation error of pydantic about a ``spec``, in our words."""
     kind, location = error["type"], error["loc"]
     if kind == "extra_forbidden":
-        return unknown_field(location)
+        return unknown_field(location, spec)
     if kind == "missing":
         return _missing(location)
+    if not location:
+        return _allowed(error)
     field = dotted(location)
     return f"{field}: found {_found(error['input'])}; {_allowed(error)}"
 
 
-def unknown_field(location: tuple[int | str, ...]) -> str:
+def unknown_field(location: tuple[int | str, ...], spec: type[BaseModel]) -> str:
     """Name the field, where it stands, and the nearest that there is."""
-    name, model = str(location[-1]), model_at(location[:-1])
+    name, model = str(location[-1]), model_at(location[:-1], spec)
     inside = f" in {dotted(location[:-1])}" if len(location) > 1 else ""
-    return f"unknown field {shown(name)}{inside}; {_way_out(name, model)}"
+    return f"unknown field {shown(name)}{inside}; {_way_out(name, model, spec)}"
 
 
-def _way_out(name: str, model: type[BaseModel]) -> str:
-    near = nearest_field(name, model)
+def _way_out(name: str, model: type[BaseModel], spec: type[BaseModel]) -> str:
+    near = nearest_field(name, model, spec)
     if near:
         outside = near not in model.model_fields and "." not in near
         return f"did you mean {near!r}{' at the top level' if outside else ''}?"
     return f"allowed: {', '.join(model.model_fields)}"
 
 
-def nearest_field(name: str, model: type[BaseModel]) -> str:
-    """Find the field that was meant: of this model, else of a part of a Job by its whole path, else nothing."""
+def nearest_field(name: str, model: type[BaseModel], spec: type[BaseModel] = Job) -> str:
+    """Find the field that was meant: of this model, else of a part of the spec by its whole path, else nothing."""
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name[:60]).strip("_")
     snake = snake.replace("-", "_")
     for candidate in (snake, ELSEWHERE.get(snake, "")):
@@ -76,18 +79,19 @@ def nearest_field(name: str, model: type[BaseModel]) -> str:
     near = nearest(snake, model.model_fields)
     if near:
         return near
-    anywhere = _fields_of_parts()
+    anywhere = _fields_of_parts(spec)
     meant = ELSEWHERE.get(snake, snake)
     return meant if meant in anywhere.values() else anywhere.get(snake, "")
 
 
-def _fields_of_parts() -> dict[str, str]:
-    """Every field of a Job and of its direct parts, by its bare name: ``gpus`` -> ``resources.gpus``."""
+def _fields_of_parts(spec: type[BaseModel]) -> dict[str, str]:
+    """Every field of a spec and of its direct parts, by its bare name: ``gpus`` -> ``resources.gpus``."""
     paths: dict[str, str] = {}
-    for part in ("resources", "network", "schedule", "failure", "logs"):
-        for field in model_at((part,)).model_fields:
-            paths.setdefault(field, f"{part}.{field}")
-    return paths | {field: field for field in Job.model_fields}
+    for part in ("resources", "network", "schedule", "failure", "logs", "limits"):
+        if part in spec.model_fields:
+            for field in model_at((part,), spec).model_fields:
+                paths.setdefault(field, f"{part}.{field}")
+    return paths | {field: field for field in spec.model_fields}
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -97,9 +101,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return by_lower[close[0]] if close else ""
 
 
-def model_at(location: tuple[int | str, ...]) -> type[BaseModel]:
-    """Find the model of the part of a Job at this place."""
-    model: type[BaseModel] = Job
+def model_at(location: tuple[int | str, ...], spec: type[BaseModel] = Job) -> type[BaseModel]:
+    """Find the model of the part of a spec at this place."""
+    model = spec
     for step in location:
         if isinstance(step, str) and step in model.model_fields:
             model = _model_in(model.model_fields[step].annotation) or model
@@ -145,6 +149,7 @@ WHOLE = "allowed is a whole number"
 MAPPING = "allowed is a mapping, lines of 'name: value'"
 LIST = "allowed is a list"
 TEXT = "allowed is text"
+KINDS = "'Job' or 'Service'"
 ALLOWED = {
     "int_type": WHOLE,
     "int_from_float": WHOLE,
@@ -169,7 +174,7 @@ def _allowed(error: ErrorDetails) -> str:
     if kind == "string_pattern_mismatch":
         return _pattern_advice(context["pattern"], error["input"])
     if kind == "literal_error":
-        return _choice(context["expected"], error["input"])
+        return _choice(KINDS if error["loc"] == ("kind",) else context["expected"], error["input"])
     return ALLOWED.get(kind, error["msg"])
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from copy import copy
 from typing import Any
 
-from allranks.spec.job import Job
 from allranks.spec.scalar import UNPRINTABLE, scalar
+from allranks.spec.service import Spec
 
 # Text that stands without quotes: as a value of its own, and within [a, list].
 BARE = re.compile(r"(--?[A-Za-z]|[A-Za-z0-9_/$])[ -~\w]*|\.[\w/][ -~\w]*")
@@ -20,10 +20,10 @@ LONGEST_WORD = 4000
 """Characters of a text without spaces that a person may want to see."""
 
 
-def dump(job: Job) -> str:
-    """Write a job so that ``parse`` gives the same one back, without what is the default."""
-    fields = job.model_dump(mode="json", exclude_defaults=True)
-    return "\n".join(_mapping({"kind": job.kind} | fields, "")) + "\n"
+def dump(spec: Spec) -> str:
+    """Write a spec so that ``parse`` gives the same one back, without what is the default."""
+    fields = spec.model_dump(mode="json", exclude_defaults=True)
+    return "\n".join(_mapping({"kind": spec.kind} | fields, "")) + "\n"
 
 
 def documents(values: Iterable[dict[str, Any]]) -> str:

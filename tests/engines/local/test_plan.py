@@ -18,7 +18,7 @@ from allranks.errors import EngineError, SpecError
 from allranks.node.environment import clean
 from allranks.node.gang import Gang
 from allranks.spec.job import Job
-from allranks.spec.load import parse
+from allranks.spec.load import parse_job
 
 
 def job(**fields: Any) -> Job:
@@ -62,7 +62,7 @@ def test_a_workdir_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_kept_spec_means_the_same_wherever_it_is_read(tmp_path: Path) -> None:
-    kept = parse(plan.plan(job(nodes=2, env={"A": "1"}), tmp_path).spec)
+    kept = parse_job(plan.plan(job(nodes=2, env={"A": "1"}), tmp_path).spec)
     assert kept == job(nodes=2, env={"A": "1"}, workdir=str(tmp_path))
 
 
@@ -122,7 +122,7 @@ engines: {mpijob: {start: mpirun}, runai: {project: p}}
 
 
 def test_no_field_that_is_not_honoured_is_dropped_in_silence(tmp_path: Path) -> None:
-    notes = plan.plan(parse(FULL), tmp_path).notes
+    notes = plan.plan(parse_job(FULL), tmp_path).notes
     told = [note.partition(":")[0] for note in notes if "not used by engine local" in note]
     assert told == [
         "image", "env_from",

@@ -1,0 +1,182 @@
+"""``allranks serve``: start a gang that answers HTTP requests with one model, and follow it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from allranks import engines
+from allranks.errors import EngineError, SpecError, UsageError
+
+if TYPE_CHECKING:
+    from allranks.engines.engine import Engine, Plan, Run
+    from allranks.serving.options import Options
+    from allranks.spec.service import Service
+
+DEFAULT_SPEC = "service.yaml"
+POLL = 0.2
+NEEDS = ("torch", "transformers", "fastapi", "uvicorn", "prometheus_client")
+
+
+@click.command()
+@click.argument("spec", required=False)
+@click.option("--model", metavar="M", help="Folder of the model, or its name on the hub.")
+@click.option("--engine", default="local", metavar="E", help="Where it runs.  [default: local]")
+@click.option("--name", metavar="NAME", help="Name of the run.  [default: the spec's, or the model's]")
+@click.option("--nodes", type=int, metavar="N", help="Nodes of the gang.")
+@click.option("--ranks", type=int, metavar="R", help="Ranks of each node: the pieces that the model is cut into.")
+@click.option("--port", type=int, metavar="P", help="Port of node 0.  [default: 8000]")
+@click.option("--host", metavar="H", help="Address to listen on.  [default: this machine alone]")
+@click.option("--dtype", metavar="D", help="auto, float32, bfloat16 or float16.")
+@click.option("--shard", metavar="S", help="auto, transformers or deepspeed.")
+@click.option("--restarts", type=click.IntRange(0), metavar="N", help="How often a broken gang starts again.")
+@click.option("--detach", "-d", is_flag=True, help="Return once it is ready, and let it go on by itself.")
+def command(spec: str | None, engine: str, detach: bool, **options: Any) -> int:
+    """Serve the model of SPEC.yaml (kind: Service), or of --model, with one gang.
+
+    Node 0 answers at http://HOST:PORT: OpenAI's /v1/completions and /v1/chat/completions, /generate, /health, /ready,
+    /metrics, and a page to chat at /. It stays until: allranks cancel NAME
+    """
+    chosen = engines.get(engine)
+    reason = chosen.available()
+    if reason:
+        raise EngineError(f"engine {engine} cannot be used here: {reason}")
+    service, folder = _service(spec, options)
+    plan = plan_of(chosen, service, folder)
+    for note in plan.notes:
+        click.echo(f"allranks: note: {note}", err=True)
+    run = chosen.submit(plan, detach=detach)
+    address = f"http://{service.host or '127.0.0.1'}:{service.port}"
+    if detach:
+        return _until_ready(run, address + service.ready, address)
+    from allranks.cli.follow import follow
+
+    return follow(chosen, run)
+
+
+def plan_of(engine: Engine, service: Service, folder: Path) -> Plan:
+    """Render the gang of a service. Raises SpecError for a model that a gang of that size cannot serve."""
+    from dataclasses import replace
+
+    from allranks.spec.write import dump
+
+    if service.replicas != 1 and engine.name == "local":
+        raise SpecError(
+            f"replicas: found {service.replicas}; engine local runs one gang; start another with its own --name, --port"
+        )
+    if service.model is None:
+        return replace(engine.plan(service.gang(), folder), spec=dump(service))
+    from allranks.serving.options import ENVIRONMENT, of_service
+
+    if service.api_key and service.api_key.secret and engine.name == "local":
+        raise SpecError("api_key.secret: there are no Secrets on this machine; use api_key.env or api_key.file")
+    options = of_service(service, folder)
+    _check(service, options)
+    gang = service.gang((sys.executable, "-m", "allranks.serving", *options.argv()))
+    gang = gang.model_copy(update={"env": {**ENVIRONMENT, **gang.env}})
+    return replace(engine.plan(gang, folder), spec=dump(service))
+
+
+def _check(service: Service, options: Options) -> None:
+    """Refuse before anything is started what could only fail on every rank at once."""
+    from importlib.util import find_spec
+
+    from allranks.serving import folder
+
+    missing = [name for name in NEEDS if find_spec(name) is None]
+    if missing:
+        raise EngineError(f"serving needs {', '.join(missing)}; install: pip install 'allranks[serve]'")
+    if options.key_env and not os.environ.get(options.key_env):
+        raise SpecError(f"api_key.env: {options.key_env} is not set in this shell; export it first")
+    for what, name in (("api_key.file", options.key_file), ("chat_template", options.chat_template)):
+        if name and not os.access(name, os.R_OK):
+            raise SpecError(f"{what}: cannot read {name}")
+    if not (Path(options.model).exists() or options.model.startswith("/")):
+        return  # a name on the hub: the ranks look it up
+    try:
+        found = folder.look(Path(options.model))
+        folder.choose(found, service.nodes * (service.ranks_per_node or service.resources.gpus or 1), service.shard)
+    except folder.Unfit as error:
+        raise SpecError(f"model: {error}") from error
+
+
+def _service(spec: str | None, options: Mapping[str, Any]) -> tuple[Service, Path]:
+    """The service of a file, of options, or of a file that options override; and where its relative paths start."""
+    from pydantic import ValidationError
+
+    from allranks.spec.load import load
+    from allranks.spec.service import Service
+    from allranks.spec.wording import sentence
+
+    values: dict[str, Any] = {}
+    folder = Path.cwd()
+    if spec is None and not options["model"]:
+        if not Path(DEFAULT_SPEC).is_file():
+            raise UsageError("nothing to serve: name a spec (allranks serve service.yaml) or --model FOLDER")
+        spec = DEFAULT_SPEC
+    if spec is not None:
+        loaded = load(spec)
+        if not isinstance(loaded, Service):
+            raise SpecError(f"{spec} is a kind: Job; start it with: allranks run {spec}")
+        values = loaded.model_dump(exclude_unset=True)
+        folder = Path.cwd() if spec == "-" else Path(spec).absolute().parent
+    values |= _changes(options, values)
+    try:
+        return Service.model_validate(values), folder
+    except ValidationError as error:
+        raise UsageError("\n".join(sentence(one, Service) for one in error.errors())) from error
+
+
+def _changes(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    named = ("name", "nodes", "port", "host", "dtype", "shard")
+    changes: dict[str, Any] = {field: options[field] for field in named if options[field] is not None}
+    if options["ranks"] is not None:
+        changes["ranks_per_node"] = options["ranks"]
+    if options["restarts"] is not None:
+        changes["failure"] = {**values.get("failure", {}), "restarts": options["restarts"]}
+    if options["model"] is not None:
+        model = options["model"]
+        changes["model"] = str(Path(model).absolute()) if Path(model).exists() else model
+    if "name" not in values and "name" not in changes:
+        from allranks.spec.command import label
+
+        changes["name"] = label(Path(changes.get("model", "service")).name)
+    return changes
+
+
+def _until_ready(run: Run, probe: str, address: str) -> int:
+    """Say what is awaited until the service answers; its exit code if it ends before."""
+    import time
+
+    from allranks.cli import words
+    from allranks.cli.news import News
+
+    news = News()
+    while not (status := run.status()).is_over:
+        for line in news.of(status, time.monotonic()):
+            click.echo(f"allranks: {line}", err=True)
+        if _answers(probe):
+            click.echo(f"allranks: {run.name} answers at {address}; end it with: allranks cancel {run.name}", err=True)
+            click.echo(address)
+            return 0
+        time.sleep(POLL)
+    for line in words.ending(status):
+        click.echo(line if line.startswith("  |") else f"allranks: {line}", err=True)
+    return status.exit_code or 70
+
+
+def _answers(probe: str) -> bool:
+    import urllib.error
+    import urllib.request
+
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is on this machine
+    try:
+        with opener.open(probe, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError, ValueError):
+        return False

@@ -1,0 +1,34 @@
+"""``python -m allranks.serving --model FOLDER ...``: what every rank of a serving gang runs."""
+
+from __future__ import annotations
+
+import sys
+
+from allranks.serving.options import parse
+
+
+def main() -> None:
+    """Serve until told to end."""
+    options = parse(sys.argv[1:])
+    _quiet()
+    from allranks.serving.engine import Rank, told
+
+    with told():
+        Rank(options).serve()
+
+
+def _quiet() -> None:
+    """Libraries' progress bars and advice would stand between what the ranks have to say."""
+    import logging
+    import warnings
+
+    warnings.filterwarnings("ignore", module=r"(torch|transformers|deepspeed)\b")
+    logging.getLogger("ContinuousBatchingLogger").setLevel(logging.ERROR)
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,314 @@
+"""A serving rank from its start to its end: load, warm up, serve, drain.
+
+Rank 0 speaks with the front, the process that has the HTTP port; the other ranks only follow its loop.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from allranks.serving import folder, peers, shard
+from allranks.serving.folder import Unfit
+from allranks.serving.front import process
+from allranks.serving.lockstep import Loop, Outcome, config_for
+from allranks.serving.options import Options
+from allranks.serving.pipe import Pipe
+
+LAST_WORDS = 0.3
+"""Seconds between telling the front that the gang is broken and ending: its clients get their errors meanwhile, and the
+rank that broke it is seen to have ended first."""
+FRONT_WAIT = 60.0
+"""Seconds for the HTTP process to have its port and its tokenizer; the model takes longer."""
+BROKEN = 75
+UNFIT = 65
+NEWS = 0.5
+"""Seconds between two reports of how the loop does."""
+
+
+class Front:
+    """The HTTP process, as rank 0 sees it.
+
+    It is forked: what it needs is imported here, and so in the zygote that later attempts are forked from. A fresh
+    interpreter would let clients wait for its imports at every restart.
+    """
+
+    def __init__(self, options: Options) -> None:
+        ours, theirs = socket.socketpair()
+        self._pid = os.fork()
+        if not self._pid:
+            os.setsid()
+            _keep_only(theirs.fileno())
+            process.run(theirs, options)
+        theirs.close()
+        self.pipe = Pipe(ours)
+
+    def end(self, timeout: float) -> int:
+        """Wait for its end, which it was told of or has chosen itself; its exit code."""
+        until = time.monotonic() + timeout
+        while True:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            if time.monotonic() > until:
+                os.kill(self._pid, signal.SIGKILL)
+                return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+            time.sleep(0.02)  # a wait for a child has no timeout
+
+
+def _keep_only(number: int) -> None:
+    """Close what this process was given but the standard streams: somebody may wait for rank 0 to let go of it."""
+    os.closerange(3, number)
+    os.closerange(number + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+class NoFront:
+    """Where there is nobody to tell: on every rank but 0."""
+
+    def say(self, **message: Any) -> None: ...
+
+    def flush(self, timeout: float) -> bool:
+        return True
+
+    def heard(self) -> Iterator[Any]:
+        yield from ()
+
+
+class Rank:
+    """One rank of the gang. ``serve`` returns when the service has been told to end, and has."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.rank, self.world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        self.device = _device()
+        self.front = Front(options) if self.rank == 0 else None
+        self.pipe: Pipe | NoFront = self.front.pipe if self.front else NoFront()
+        self.loop: Loop | None = None
+        self._told: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._ending = threading.Lock()
+        self._up = threading.Event()
+        self._draining = False
+        self._live: set[str] = set()
+        self._warm: dict[str, threading.Event] = {}
+
+    def serve(self) -> None:
+        """Everything. Raises Unfit for a model that cannot be served so, peers.Gone when the ranks do not meet."""
+        signal.signal(signal.SIGTERM, lambda number, _: self._told.put(number))
+        if self.front:
+            threading.Thread(target=self._listen, name="front", daemon=True).start()
+        began = time.monotonic()
+        path = folder.fetch(self.options.model)
+        facts = folder.look(Path(path))
+        how, why = folder.choose(facts, self.world, self.options.shard)
+        self._say(f"loading {path}" + (f", cut by {how}: {why}" if self.world > 1 else ""), state="loading")
+        shard.join(self.device, self.world)
+        met = peers.connect(os.environ.get("MASTER_ADDR", "127.0.0.1")) if self.world > 1 else peers.Peers({}, {})
+        watch = peers.Watch(met, self.options.silence, lambda: self.loop.beats if self.loop else 0, self._broken)
+        watch.start()
+        context = min(self.options.context or facts.context, facts.context)
+        self.loop = loop = self._start_loop(path, how, met, context)
+        self._say(f"warming up after {time.monotonic() - began:.1f} s", state="warming up")
+        if self.rank == 0:
+            longest = self._warm_up(facts.vocabulary, context)
+            watch.arm(max(self.options.stall, 5 * longest))
+            if not self._up.wait(FRONT_WAIT):
+                raise Unfit(f"the HTTP process is not there after {FRONT_WAIT:g} s")
+            took = time.monotonic() - began
+            self._say(f"ready after {took:.1f} s: {self.world} x {self.device.type}, {context} tokens", state="ready")
+            self.pipe.say(op="ready", context=context, vocabulary=facts.vocabulary, pid=os.getpid())
+            threading.Thread(target=self._report, name="news", daemon=True).start()
+            self._serve_until_told()
+        else:
+            watch.arm(10 * self.options.stall)  # rank 0 judges; this is for when it cannot
+            assert loop._generation_thread is not None  # start() made it
+            loop._generation_thread.join()
+
+    # ---- to the point of being ready
+
+    def _start_loop(self, path: str, how: str, met: peers.Peers, context: int) -> Loop:
+        options = self.options
+        dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
+        model = shard.load(path, how, dtype, self.device)
+        attention = choose_attention(model)
+        if self.rank == 0:
+            self._say(f"attention: {attention}")
+        share = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        config = config_for(model, context, options.concurrent, share, level=options.compile)
+        loop = Loop(model, how, config, peers.Plans(met, self.rank), self._deliver, self._loop_broke)
+        with torch.inference_mode():
+            loop.warmup()
+            loop.start()
+        return loop
+
+    def _warm_up(self, vocabulary: int, context: int) -> float:
+        """Run requests of the sizes to come, until their answers are there; returns the longest step's seconds."""
+        assert self.loop is not None
+        chunk = int(self.loop.continuous_batching_config.max_batch_tokens or context)
+        lengths = sorted({max(min(length, context - 4), 1) for length in (1, 64, 128, chunk)})
+        prompts = [[1 + i % max(vocabulary - 2, 1) for i in range(length)] for length in lengths]
+        plain, drawn = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9, "seed": 1}
+        self._run_one(prompts[0], drawn)
+        for prompt in prompts:
+            self._run_one(prompt, plain)
+        return max(self._run_one(prompt, plain) for prompt in prompts)  # by now all is compiled
+
+    def _run_one(self, prompt: list[int], sampling: dict[str, Any]) -> float:
+        assert self.loop is not None
+        began, name = time.monotonic(), f"warm-{len(prompt)}"
+        done = self._warm[name] = threading.Event()
+        self.loop.add_request(prompt, request_id=name, max_new_tokens=4, streaming=True, eos_token_id=-1, **sampling)
+        if not done.wait(600):
+            raise Unfit("the first request was not answered within 10 minutes")
+        return time.monotonic() - began
+
+    # ---- serving
+
+    def _serve_until_told(self) -> None:
+        self._told.get()  # SIGTERM: whoever ends the gang
+        self._draining = True
+        self._say("draining", state="draining")
+        self.pipe.say(op="drain")
+        until = time.monotonic() + self.options.drain
+        while self._live and time.monotonic() < until:
+            time.sleep(0.05)  # the loop's thread takes them out one by one
+        assert self.loop is not None
+        self.pipe.say(op="end")
+        self.loop.stop(block=True, timeout=5, hard_stop=bool(self._live))
+        self.pipe.flush(2)
+        if self.front:
+            self.front.end(5)
+
+    def _listen(self) -> None:
+        """What the front wants, until it is gone."""
+        for message in self.pipe.heard():
+            if message["op"] == "up":
+                self._up.set()
+            elif message["op"] == "add":
+                self._add(message)
+            elif message["op"] == "cancel":
+                self._cancel(message["id"])
+        assert self.front is not None  # only then is there anything to hear
+        if not self._draining:
+            peers.leave(self.front.end(5) or BROKEN)  # it has said why: a port that is taken, no tokenizer
+
+    def _add(self, message: dict[str, Any]) -> None:
+        assert self.loop is not None  # the front asks only once it was told of readiness
+        name = message["id"]
+        self._live.add(name)
+        taken = self.loop.add_request(
+            message["prompt"],
+            request_id=name,
+            max_new_tokens=message["max_tokens"],
+            streaming=True,
+            eos_token_id=message["eos"],
+            **message["sampling"],
+        )
+        if taken is None:
+            self._deliver([(name, [], True, "the service is ending")])
+
+    def _cancel(self, name: str) -> None:
+        assert self.loop is not None
+        self.loop.cancel_request(name)
+        self.loop.output_router.forget(name)
+        self._live.discard(name)
+
+    def _deliver(self, outcomes: list[Outcome]) -> None:
+        """Called by the loop's thread once a step."""
+        if self.rank:
+            return
+        told = []
+        for name, tokens, over, error in outcomes:
+            if name in self._warm:
+                if over:
+                    self._warm.pop(name).set()
+                continue
+            if over:
+                self._live.discard(name)
+            told.append([name, tokens, over, error])
+        if told:
+            self.pipe.say(op="out", out=told)
+
+    def _report(self) -> None:
+        while True:
+            loop = self.loop
+            if loop is None or loop.batch_processor is None:
+                return
+            scheduler = loop.batch_processor.scheduler
+            self.pipe.say(
+                op="news",
+                beats=loop.beats,
+                steps=loop.current_batch,
+                running=len(scheduler.active_requests),
+                waiting=len(scheduler.waiting_requests) + loop.input_queue.qsize(),
+                cache=round(loop.in_use, 4),
+            )
+            time.sleep(NEWS)
+
+    # ---- the end that nobody wanted
+
+    def _loop_broke(self, error: BaseException) -> None:
+        self._broken(f"{type(error).__name__}: {error}")
+
+    def _broken(self, reason: str) -> None:
+        """Tell, and end this process; whoever comes second waits for the first to do it."""
+        with self._ending:
+            _print(f"rank {self.rank}: {reason}")
+            self.pipe.say(op="broken", reason=reason)
+            self.pipe.flush(LAST_WORDS)
+            time.sleep(LAST_WORDS)
+            peers.leave(BROKEN)
+
+    def _say(self, text: str, state: str = "") -> None:
+        if self.rank == 0:
+            _print(text)
+            if state:
+                self.pipe.say(op="state", state=state, text=text)
+
+
+def choose_attention(model: Any) -> str:
+    """The fastest kind of attention that there is here, set on the model; says which."""
+    if model.device.type != "cuda":
+        return str(model.config._attn_implementation)
+    from allranks.serving import attention
+
+    return attention.choose(model)
+
+
+def _device() -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    return device
+
+
+def _print(text: str) -> None:
+    print(f"serving: {text}", flush=True)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Turn what makes a rank end early into one line and an exit code."""
+    try:
+        yield
+    except Unfit as error:
+        print(f"serving: {error}", file=sys.stderr, flush=True)
+        code = UNFIT
+    except peers.Gone as error:
+        print(f"serving: {error}", file=sys.stderr, flush=True)
+        code = BROKEN
+    else:
+        code = 0
+    sys.stdout.flush()
+    peers.leave(code)

@@ -1,0 +1,116 @@
+"""The front's own process: it listens, serves, and ends when rank 0 does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import uvicorn
+
+from allranks.serving import folder
+from allranks.serving.front.app import make
+from allranks.serving.front.link import Link
+from allranks.serving.front.metrics import Metrics
+from allranks.serving.front.texts import Texts
+from allranks.serving.options import Options
+from allranks.serving.pipe import encode
+
+PORT_WAIT = 10.0
+"""Seconds in which the front of an earlier attempt may let go of the port."""
+AFTERWARDS = 0.5
+"""Seconds in which answers are written to the end once the gang is over."""
+UNFIT = 65
+
+
+class Server(uvicorn.Server):
+    """Ends when rank 0 does, and not by signals: those are rank 0's to answer."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave them alone."""
+        yield
+
+
+def run(end: socket.socket, options: Options) -> NoReturn:
+    """Serve until rank 0 has ended; never returns. ``end`` is this process's end of the pipe to rank 0."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        key = _key(options)
+        listener = _listen(options)
+        texts = _texts(options)
+        asyncio.run(_serve(options, key, listener, texts, end))
+    except BaseException:  # noqa: BLE001 - the last rim: nothing above may run twice, here and in rank 0
+        traceback.print_exc()
+    os._exit(70)
+
+
+async def _serve(options: Options, key: str, listener: socket.socket, texts: Texts, end: socket.socket) -> None:
+    link = Link(options, Metrics(), texts.eos)
+    reader, writer = await asyncio.open_connection(sock=end, limit=2**26)
+    config = uvicorn.Config(
+        make(options, link, texts, key), log_level="warning", access_log=False, backlog=2048, timeout_keep_alive=65,
+        server_header=False, lifespan="off",
+    )  # fmt: skip
+    server = Server(config)
+    writer.write(encode({"op": "up"}))
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    listening = asyncio.ensure_future(link.listen(reader, writer))
+    await asyncio.wait([serving, listening], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.sleep(AFTERWARDS)
+    server.force_exit = server.should_exit = True
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(serving, AFTERWARDS)
+    os._exit(0)
+
+
+def _key(options: Options) -> str:
+    """The API key. Ends the process where it should be somewhere and is not."""
+    if options.key_env:
+        key = os.environ.get(options.key_env, "")
+        return key.strip() or _fail(f"api_key: variable {options.key_env} is not set; export it, or name another")
+    if options.key_file:
+        try:
+            key = Path(options.key_file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            return _fail(f"api_key: cannot read {options.key_file}: {error}")
+        return key or _fail(f"api_key: {options.key_file} is empty")
+    return ""
+
+
+def _listen(options: Options) -> socket.socket:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard != resource.RLIM_INFINITY else max(soft, 65536), hard))
+    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    until = time.monotonic() + (PORT_WAIT if restarted else 0)
+    while True:
+        try:
+            return socket.create_server((options.host, options.port), backlog=2048)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+                _fail(f"cannot listen on {options.host}:{options.port}: {error.strerror}; name another port")
+        time.sleep(0.1)  # nothing announces that a port is free
+
+
+def _texts(options: Options) -> Texts:
+    try:
+        return Texts(folder.fetch(options.model), options.chat_template)
+    except (folder.Unfit, OSError, ValueError, ImportError) as error:
+        _fail(f"the tokenizer of {options.model} cannot be loaded: {error}")
+        raise
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"serving: {message}", file=sys.stderr, flush=True)
+    os._exit(UNFIT)

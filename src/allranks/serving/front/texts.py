@@ -1,0 +1,96 @@
+"""From text to tokens and back, also while the tokens are still coming."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from allranks.serving.front.errors import Refused
+
+BROKEN = "\N{REPLACEMENT CHARACTER}"
+
+
+class Texts:
+    """A model's tokenizer and chat template."""
+
+    def __init__(self, folder: str, template: str) -> None:
+        from transformers import AutoTokenizer
+
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        if template:
+            self.tokenizer.chat_template = Path(template).read_text(encoding="utf-8")
+        self.eos = sorted(_ends(folder) | {self.tokenizer.eos_token_id} - {None})
+
+    def tokens(self, text: str, special: bool = True) -> list[int]:
+        """The tokens of a text, with those that the model wants around it if ``special``."""
+        return list(self.tokenizer(text, add_special_tokens=special)["input_ids"])
+
+    def text(self, tokens: Sequence[int], special: bool = False) -> str:
+        """The text of tokens; ``special`` keeps those that are no text of the model's."""
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=not special))
+
+    def chat(self, messages: list[dict[str, Any]]) -> list[int]:
+        """The prompt of a chat. Raises Refused."""
+        from jinja2 import TemplateError
+
+        if not self.tokenizer.chat_template:
+            raise Refused(400, "this model has no chat template; use /v1/completions, or serve it with a chat_template")
+        try:
+            prompt = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        except (TemplateError, TypeError, KeyError, ValueError) as error:
+            raise Refused(400, f"the model's chat template refuses these messages: {error}", "messages") from error
+        return self.tokens(prompt, special=False)
+
+
+def _ends(folder: str) -> set[int]:
+    """The tokens that end an answer, by the model's generation_config."""
+    from transformers import GenerationConfig
+
+    try:
+        ends = GenerationConfig.from_pretrained(folder).eos_token_id
+    except OSError:
+        return set()
+    return set() if ends is None else {ends} if isinstance(ends, int) else set(ends)
+
+
+class Spoken:
+    """The text of an answer as its tokens arrive.
+
+    What may still change is held back: the bytes of half a character, and the beginning of a text to stop at. A token's
+    text depends on those before it (leading spaces), so that decoding always begins a little earlier.
+    """
+
+    def __init__(self, texts: Texts, stops: Sequence[str]) -> None:
+        self._texts, self._stops = texts, stops
+        self._tokens: list[int] = []
+        self._from = self._read = 0
+        self._held = ""
+        self.stopped = False
+
+    def add(self, tokens: Sequence[int], last: bool) -> str:
+        """What can be said now; ``stopped`` is set once a text to stop at has come."""
+        self._tokens += tokens
+        before = self._texts.text(self._tokens[self._from : self._read])
+        now = self._texts.text(self._tokens[self._from :])
+        if last or (len(now) > len(before) and not now.endswith(BROKEN)):
+            self._held += now[len(before) :]
+            self._from, self._read = self._read, len(self._tokens)
+        return self._let_go(last)
+
+    def _let_go(self, last: bool) -> str:
+        cuts = [cut for stop in self._stops if (cut := self._held.find(stop)) >= 0]
+        if cuts:
+            self.stopped = True
+            return self._held[: min(cuts)]
+        keep = 0 if last else max((_overlap(self._held, stop) for stop in self._stops), default=0)
+        said, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        return said
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How much of the end of ``text`` is a beginning of ``stop``."""
+    for size in range(min(len(stop) - 1, len(text)), 0, -1):
+        if text.endswith(stop[:size]):
+            return size
+    return 0

@@ -1,0 +1,90 @@
+"""From a model's folder to this rank's piece of it: no rank ever holds the whole model, unless it is alone."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from allranks.serving.folder import Unfit
+
+TIMEOUT = timedelta(seconds=60)
+"""Of collectives on the CPU and of eager ones on a GPU. The watch notices sooner; this is what is left if it cannot."""
+
+
+def join(device: torch.device, world: int) -> None:
+    """Bring the ranks together, with a timeout of ours: torch's own is half an hour."""
+    if world == 1:
+        return
+    if device.type == "cuda":
+        dist.init_process_group("cpu:gloo,cuda:nccl", timeout=TIMEOUT, device_id=device)
+    else:
+        dist.init_process_group("gloo", timeout=TIMEOUT)
+
+
+def load(folder: str, how: str, dtype: torch.dtype | str, device: torch.device) -> Any:
+    """This rank's piece of the model, in evaluation mode. ``how`` is what ``folder.choose`` chose. Raises Unfit."""
+    from transformers import AutoModelForCausalLM
+
+    try:
+        if how == "transformers":
+            return _by_transformers(folder, dtype)
+        if how == "deepspeed":
+            return _by_deepspeed(folder, dtype, device)
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
+    except torch.OutOfMemoryError as error:
+        raise Unfit(f"out of memory while the model was loaded: {error}; serve it with more ranks") from error
+    except (OSError, KeyError) as error:
+        raise Unfit(f"the model in {folder} cannot be loaded: {error}") from error
+
+
+def _by_transformers(folder: str, dtype: torch.dtype | str) -> Any:
+    from transformers import AutoModelForCausalLM
+    from transformers.distributed import DistributedConfig
+
+    config = DistributedConfig(tp_plan="auto", tp_size=dist.get_world_size())
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, distributed_config=config).eval()
+
+
+def _by_deepspeed(folder: str, dtype: torch.dtype | str, device: torch.device) -> Any:
+    import deepspeed
+    from deepspeed.inference.engine import InferenceEngine
+    from torch.distributed.device_mesh import init_device_mesh
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    world = dist.get_world_size()
+    if device.type == "cpu":
+        # Its all-reduce through shared memory knows no timeout, and crashes unless all ranks are on one node.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed(timeout=TIMEOUT, verbose=False)
+    # The group that it would make itself takes torch's half hour, and is kept for all engines of the process.
+    InferenceEngine.inference_mp_group = dist.new_group(list(range(world)), timeout=TIMEOUT)
+    config = AutoConfig.from_pretrained(folder)
+    precision = (config.dtype or torch.float32) if dtype == "auto" else dtype
+    with deepspeed.OnDevice(dtype=precision, device="meta"):
+        empty = AutoModelForCausalLM.from_config(config, dtype=precision)
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as listed:
+        files = [str(file) for file in weight_files(Path(folder))]
+        json.dump({"type": "ds_model", "version": 1.0, "checkpoints": files}, listed)
+        listed.flush()
+        engine = deepspeed.init_inference(
+            empty.eval(),
+            dtype=precision,
+            tensor_parallel={"tp_size": world},
+            replace_with_kernel_inject=False,
+            checkpoint=listed.name,
+        )
+    model = engine.module
+    # By this transformers' continuous batching knows that it is cut (transformers 5.24, continuous_api.py).
+    model._device_mesh = init_device_mesh(device.type, (world,))
+    return model
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files with the model's weights, safetensors where there are any."""
+    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))

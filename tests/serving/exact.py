@@ -1,0 +1,85 @@
+"""What every rank of test_exact runs: each model, cut, against the whole one and ``generate``. Prints a line a model.
+
+``python -m tests.serving.exact FOLDER HOW/ARCHITECTURE ...``
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from transformers import AutoModelForCausalLM, GenerationConfig
+
+from allranks.serving import peers, shard
+from allranks.serving.lockstep import Loop, Outcome, config_for
+
+NEW = 12
+LENGTHS = (5, 17, 40, 9, 64, 33)
+
+
+def main() -> None:
+    folder, wanted = Path(sys.argv[1]), sys.argv[2:]
+    world = int(os.environ["WORLD_SIZE"])
+    shard.join(torch.device("cpu"), world)
+    plans = peers.Plans(peers.connect(os.environ["MASTER_ADDR"]), dist.get_rank())
+    for name in wanted:
+        how, _, architecture = name.partition("/")
+        check(str(folder / architecture), how, name, plans)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def check(path: str, how: str, name: str, plans: peers.Plans) -> None:
+    whole = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    random = torch.Generator().manual_seed(1)
+    prompts = [torch.randint(3, whole.config.vocab_size, (length,), generator=random).tolist() for length in LENGTHS]
+    wanted = [alone(whole, prompt) for prompt in prompts] if dist.get_rank() == 0 else []
+    model = shard.load(path, how, torch.float32, torch.device("cpu"))
+    said: dict[str, list[int]] = {}
+    over = threading.Semaphore(0)
+    errors: list[str] = []
+
+    def deliver(outcomes: list[Outcome]) -> None:
+        for request, tokens, last, error in outcomes:
+            said.setdefault(request, []).extend(tokens)
+            errors.extend([error] if error else [])
+            if last:
+                over.release()
+
+    def broke(error: BaseException) -> None:
+        errors.append(repr(error))
+        over.release(len(prompts))
+
+    loop = Loop(model, how, config_for(model, 128, 4, dist.get_world_size()), plans, deliver, broke)
+    with torch.inference_mode():
+        loop.start()
+    if dist.get_rank() == 0:
+        for number, prompt in enumerate(prompts):
+            loop.add_request(prompt, request_id=str(number), max_new_tokens=NEW, streaming=True, eos_token_id=-1)
+            if over.acquire(timeout=0.02):  # the next one comes into the midst of these
+                over.release()
+        assert all(over.acquire(timeout=60) for _ in prompts), f"{name}: no answer"
+        right = [said.get(str(number)) == tokens for number, tokens in enumerate(wanted)]
+        print(f"RESULT {name} {sum(right)}/{len(right)} {errors[:1]}", flush=True)
+        loop.stop(block=True, timeout=10)
+    else:
+        assert loop._generation_thread is not None
+        loop._generation_thread.join(60)
+
+
+def alone(model: torch.nn.Module, prompt: list[int]) -> list[int]:
+    model.generation_config.eos_token_id = None  # type: ignore[union-attr, unused-ignore]
+    settings = GenerationConfig(max_new_tokens=NEW, do_sample=False, pad_token_id=0)
+    mask = torch.ones(1, len(prompt), dtype=torch.long)
+    with torch.inference_mode():
+        found = model.generate(torch.tensor([prompt]), attention_mask=mask, generation_config=settings)  # type: ignore[operator, unused-ignore]
+    tokens: list[int] = found[0, len(prompt) :].tolist()
+    return tokens
+
+
+if __name__ == "__main__":
+    main()

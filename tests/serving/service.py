@@ -1,0 +1,102 @@
+"""A service under test: started by the command line, asked over HTTP, ended whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+CLI = [sys.executable, "-m", "allranks"]
+START = 240.0
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Serving:
+    """A running service: its address, and ways to ask it."""
+
+    def __init__(self, name: str, port: int, env: dict[str, str]) -> None:
+        self.name, self.port, self.env = name, port, env
+        self.url = f"http://127.0.0.1:{port}"
+
+    def ask(self, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        """Status and body, read as JSON where it is; bytes are sent as they are."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"content-type": "application/json", **headers})
+        try:
+            with DIRECT.open(request, timeout=60) as answer:
+                return answer.status, _read(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, _read(error.read())
+
+    def state(self) -> str:
+        """What /health says, or how it fails."""
+        try:
+            status, body = self.ask("/health")
+        except OSError as error:
+            return type(getattr(error, "reason", error)).__name__
+        return "healthy" if status == 200 and body["state"] == "ready" else f"{status} {body['state']}"
+
+    def ready(self) -> bool:
+        try:
+            return self.ask("/ready")[0] == 200
+        except OSError:
+            return False
+
+    def ranks(self) -> dict[int, int]:
+        """Pid of each rank."""
+        status = json.loads(self.cli("status", self.name, "-o", "json").stdout)
+        return {rank["rank"]: rank["pid"] for node in status["nodes"] for rank in node["ranks"]}
+
+    def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*CLI, *words], env=self.env, capture_output=True, text=True, timeout=START)
+
+
+def _read(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return body.decode()
+
+
+def wait(what: str, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """Wait until the condition holds; fail with ``what``."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds:g} s: {what}")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@contextlib.contextmanager
+def serving(folder: Path, model: Path, name: str, extra: str = "", **env: str) -> Iterator[Serving]:
+    """Serve ``model`` with two ranks until the context is left; ``extra`` is more of the spec."""
+    port = free_port()
+    spec = folder / f"{name}.yaml"
+    spec.write_text(f"kind: Service\nname: {name}\nranks_per_node: 2\nmodel: {model}\nport: {port}\n{extra}")
+    state = {"XDG_STATE_HOME": str(folder / "state"), "XDG_CACHE_HOME": str(folder / "cache")}
+    surroundings = {**os.environ, **state, **env}
+    surroundings.pop("PYTHONDONTWRITEBYTECODE", None)  # else every service compiles torch's modules anew
+    service = Serving(name, port, surroundings)
+    try:
+        done = service.cli("serve", str(spec), "--detach")
+        assert done.returncode == 0, done.stderr + service.cli("logs", name).stdout
+        assert done.stdout.strip() == service.url
+        yield service
+    finally:
+        service.cli("cancel", name)

@@ -1,0 +1,101 @@
+"""A service whose ranks are killed and stopped under load: clients hear of it at once, and it comes back by itself."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving.service import CLI, Serving, serving, wait
+
+pytest.importorskip("transformers")
+pytestmark = [pytest.mark.gang, pytest.mark.torch, pytest.mark.timeout(500)]
+
+
+def break_it(service: Serving, rank: int, number: signal.Signals) -> tuple[list[tuple[int, Any, float]], float]:
+    """Signal a rank while four requests run; what each client got, and when /health said that something is wrong."""
+    asked = {"max_tokens": 450, "temperature": 0}
+    pids = service.ranks()
+
+    def ask(which: int) -> tuple[int, Any, float]:
+        status, body = service.ask("/generate", {**asked, "prompt": f"the {which}", "stream": bool(which % 2)})
+        return status, body, time.monotonic()
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(ask, which) for which in range(4)]
+        wait("the requests run", lambda: service.ask("/health")[1]["running"] == 4)
+        began = time.monotonic()
+        os.kill(pids[rank], number)
+        wait("/health says that it is not well", lambda: service.state() != "healthy")
+        noticed = time.monotonic() - began
+        found = [future.result() for future in running]
+    return [(status, body, at - began) for status, body, at in found], noticed
+
+
+def test_ranks_that_are_killed_or_stopped_break_requests_at_once_and_the_gang_serves_again(
+    place: Path, model: Path
+) -> None:
+    with serving(place, model, "broken", "failure: {restarts: 9, grace: 10s}\n") as service:
+        wanted = service.ask("/generate", {"prompt": "The for", "max_tokens": 9, "temperature": 0})[1]["text"]
+        for rank, number in ((1, signal.SIGKILL), (1, signal.SIGSTOP), (0, signal.SIGSTOP), (0, signal.SIGKILL)):
+            clients, noticed = break_it(service, rank, number)
+            assert noticed < 5, (rank, number)
+            for which, (status, body, took) in enumerate(clients):
+                assert took < 10, (rank, number, took)
+                if which % 2:  # its stream had begun: it ends by an error, not as if it were complete
+                    *_, error, done, _last = body.split("\n\n") if body.endswith("\n\n") else ["", "", ""]
+                    assert "the gang broke" in error, body[-300:]
+                    assert done == "data: [DONE]"
+                else:
+                    assert (status, body["error"]["code"]) == (503, "answer_broken")
+            wait("it serves again", service.ready, 120)
+            answer = service.ask("/generate", {"prompt": "The for", "max_tokens": 9, "temperature": 0})[1]
+            assert answer["text"] == wanted
+        told = service.cli("status", "broken").stdout
+        assert "restarts 4 of 9" in told
+        assert "rank 1 on node 0: killed by SIGKILL" in told
+
+
+def test_who_ends_a_service_lets_running_requests_end(place: Path, model: Path) -> None:
+    ended = serving(place, model, "ended", "failure: {grace: 30s}\n")
+    with ended as service, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = {"prompt": "a", "max_tokens": 200, "temperature": 0}
+        running = pool.submit(service.ask, "/generate", asked)
+        wait("the request runs", lambda: service.ask("/health")[1]["running"] == 1)
+        ending = subprocess.Popen([*CLI, "cancel", "ended"], env=service.env, stderr=subprocess.DEVNULL)
+        wait("it takes no more", lambda: not service.ready())
+        status, body = running.result()
+        assert (status, body["usage"]["completion_tokens"]) == (200, 200)
+        ending.wait(60)
+
+
+def test_what_cannot_be_served_is_told_before_anything_starts(place: Path, model: Path) -> None:
+    service = Serving("none", 1, {**os.environ, "XDG_STATE_HOME": str(place / "state")})
+    cases: list[tuple[list[str], int, str]] = [
+        (["--model", str(model), "--ranks", "3"], 65, "cannot be shared by 3 ranks; allowed are 1, 2, 4 ranks"),
+        (["--model", "./nope", "--ranks", "2"], 65, "no such model"),
+        (["--model", str(model), "--shard", "magic"], 2, "allowed: auto, transformers, deepspeed"),
+        ([], 2, "nothing to serve"),
+    ]
+    for words, wanted, message in cases:
+        done = subprocess.run([*CLI, "serve", *words], env=service.env, cwd=place, capture_output=True, text=True)
+        assert (done.returncode, message in done.stderr) == (wanted, True), done.stderr
+    assert "llama" not in service.cli("list").stdout  # nor is anything left of it
+
+
+def test_a_port_that_is_taken_is_told_by_the_rank_that_wanted_it(place: Path, model: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = str(holder.getsockname()[1])
+        words = ["serve", "--model", str(model), "--port", port, "--name", "taken", "--restarts", "0", "--detach"]
+        env = {**os.environ, "XDG_STATE_HOME": str(place / "state"), "XDG_CACHE_HOME": str(place / "cache")}
+        done = subprocess.run([*CLI, *words], env=env, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 65, done.stderr
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr

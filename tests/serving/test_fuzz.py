@@ -1,0 +1,54 @@
+"""Whatever a client sends, no answer is a 5xx, and each has the shape that the service's own description says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+schemathesis = pytest.importorskip("schemathesis")
+
+from hypothesis import HealthCheck, given, settings  # noqa: E402
+
+from tests.serving.conftest import KEY  # noqa: E402
+from tests.serving.service import Serving  # noqa: E402
+
+pytestmark = [pytest.mark.gang, pytest.mark.torch, pytest.mark.filterwarnings("default")]
+HELD = {"authorization": f"Bearer {KEY}"}
+CASES = 15
+"""Of each path; ``--hypothesis-profile=thorough`` draws many more."""
+SHORT = 3
+
+
+def test_no_request_breaks_the_service(service: Serving) -> None:
+    # Its pytest plugin does not go with pytest 9: the strategies are used without it.
+    description = schemathesis.openapi.from_url(f"{service.url}/openapi.json", headers=HELD)
+    operations = [result.ok() for result in description.get_all_operations()]
+    assert len(operations) == 10
+    thorough = settings.get_current_profile_name() == "thorough"
+    most = settings.default.max_examples if thorough and settings.default else CASES
+    for operation in operations:
+
+        @settings(max_examples=most, suppress_health_check=list(HealthCheck), deadline=None, database=None)
+        @given(operation.as_strategy())
+        def check(case: Any) -> None:
+            _shorten(case)
+            answer = case.call(headers=HELD)
+            assert answer.status_code < 500, answer.text
+            case.validate_response(answer, checks=[_conforms()])
+
+        check()
+    assert service.ready()
+
+
+def _conforms() -> Any:
+    from schemathesis.specs.openapi.checks import response_schema_conformance
+
+    return response_schema_conformance
+
+
+def _shorten(case: Any) -> None:
+    """An answer of hundreds of tokens shows nothing more than one of three."""
+    for sent in (case.body, case.query):
+        if isinstance(sent, dict) and ("prompt" in sent or "messages" in sent) and sent.get("max_tokens") is None:
+            sent["max_tokens"] = SHORT
