@@ -249,8 +249,8 @@ def test_list_shows_the_newest_first_and_the_runs_before_it(process: Allranks, a
     assert allranks("list").err == "no runs yet; start one with: allranks run -- python SCRIPT\n"
     process(*job("running,fail"))
     process(*job("running,succeed"))
-    rows = [line.split()[:2] for line in allranks("list").out.splitlines()]
-    assert rows == [["NAME", "PHASE"], ["digits", "succeeded"], ["digits.1", "failed"]]
+    rows = [line.split()[:3] for line in allranks("list").out.splitlines()]
+    assert rows == [["NAME", "ENGINE", "PHASE"], ["digits", "local", "succeeded"], ["digits.1", "local", "failed"]]
 
 
 def test_logs_filter_by_rank_and_name_what_is_not_there(process: Allranks, allranks: Allranks) -> None:
