@@ -82,7 +82,7 @@ def _down(args: argparse.Namespace) -> int:
 
 def _build(args: argparse.Namespace) -> int:
     with alone("build", _say):
-        build(everything(), _say)
+        build(everything() if args.all else needed(args.trainer), _say)
     return 0
 
 
@@ -136,7 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--nodes", type=int, default=3)
     up.add_argument("--trainer", choices=sorted(TRAINERS), default="2.2", help="which version of Kubeflow Trainer")
     verbs.add_parser("down", help="end it, and leave nothing but what was built")
-    verbs.add_parser("build", help="build everything, all versions of the trainer too")
+    building = verbs.add_parser("build", help="build what is missing")
+    building.add_argument("--all", action="store_true", help="all versions of the trainer")
+    building.add_argument("--trainer", choices=sorted(TRAINERS), default="2.2")
     verbs.add_parser("check", help="whether this machine can have a cluster, and why not")
     verbs.add_parser("status", help="what is up, and why not")
     kubectl = verbs.add_parser("kubectl", help="as the admin", add_help=False, prefix_chars="\0")
