@@ -18,7 +18,8 @@ from tests.cluster.layout import HOME
 from tests.cluster.machine import why_not
 from tests.cluster.namespace import Namespace, await_gone, delete_abandoned
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 OUT = ROOT / "out" / "cluster"
 Reported = Generator[None, pytest.TestReport, pytest.TestReport]
 NO_CLUSTER = "no cluster: "
@@ -26,6 +27,14 @@ NO_CLUSTER = "no cluster: "
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", action="store_true", help="write the operators' contracts anew instead of comparing")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever here needs a cluster has the mark `cluster`."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
 
 
 @pytest.fixture(scope="session")

@@ -1,40 +1,37 @@
-"""A namespace of a test's own in the cluster that KUBECONFIG names. Skipped, loudly, where it names none."""
+"""One command line after another in a namespace of a test's own, on the cluster that is up."""
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from allranks.engines.kubernetes.client import Client, connect
-from tests.cluster.engines.kubectl import kubectl
+from tests.cluster.cluster import Cluster
+from tests.cluster.images.kinds import BASE
+from tests.cluster.namespace import Namespace
 
-IMAGE = os.environ.get("ALLRANKS_TEST_IMAGE", "docker.io/kc/node:1")
-PYTHON = os.environ.get("ALLRANKS_TEST_PYTHON", sys.executable)
-PATIENCE = 120.0
+PATIENCE = 180.0  # seconds: pods of other tests may still be going
 
 
 @dataclass
 class Space:
     """One namespace, and allranks at work in it."""
 
-    client: Client
+    cluster: Cluster
     name: str
     folder: Path
 
     def spec(self, engine: str = "jobset", name: str = "gang", **fields: Any) -> Path:
         """Write a spec of two nodes with two ranks; fields are added or replaced."""
         spec = {
-            "kind": "Job", "name": name, "nodes": 2, "ranks_per_node": 2, "image": IMAGE,
+            "kind": "Job", "name": name, "nodes": 2, "ranks_per_node": 2, "image": BASE,
             "run": ["python3", "-uc", "import time; print('hello'); time.sleep(600)"],
             "schedule": {"namespace": self.name}, "failure": {"grace": "2s", "restarts": 2, "start_timeout": "90s"},
             **fields,
@@ -67,19 +64,8 @@ class Space:
         return status
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Client:
-    if not os.environ.get("KUBECONFIG"):
-        pytest.skip("KUBECONFIG names no cluster to try this on")
-    return connect()
-
-
 @pytest.fixture
-def space(cluster: Client, tmp_path: Path) -> Iterator[Space]:
+def space(cluster: Cluster, namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Space:
     """Everything in the namespace goes with it, whatever the test left."""
-    name = f"t-{secrets.token_hex(4)}"
-    kubectl("create", "namespace", name)
-    try:
-        yield Space(cluster, name, tmp_path)
-    finally:
-        kubectl("delete", "namespace", name, "--wait=false")
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    return Space(cluster, namespace.name, tmp_path)

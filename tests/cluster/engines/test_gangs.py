@@ -12,8 +12,6 @@ import pytest
 from tests.cluster.engines.conftest import Space
 from tests.cluster.engines.kubectl import kubectl
 
-pytestmark = pytest.mark.gang
-
 ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
 STEPS = """
 import time

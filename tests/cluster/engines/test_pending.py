@@ -8,8 +8,7 @@ import pytest
 
 from tests.cluster.engines.conftest import Space
 from tests.cluster.engines.kubectl import apply
-
-pytestmark = pytest.mark.gang
+from tests.cluster.images.kinds import BASE
 
 QUOTA = {
     "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": {"pods": "0"}},
@@ -27,7 +26,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "a priority that is not there": ({"priority": "nope"}, "no PriorityClass with name nope"),
     "an image without python": ({"container": {"command": ["python9", "-V"]}}, "has no python9"),
     "an init container that fails": (
-        {"pod": {"initContainers": [{"name": "fetch", "image": "docker.io/kc/node:1", "command": ["false"]}]}},
+        {"pod": {"initContainers": [{"name": "fetch", "image": BASE, "command": ["false"]}]}},
         "init container fetch",
     ),
 }  # fmt: skip
@@ -52,7 +51,7 @@ def test_run_ends_with_the_way_out_where_the_image_has_no_python(space: Space) -
     done = space.allranks("run", "--engine", "jobset", str(spec))
     assert done.returncode == 75, done.stderr
     last = done.stderr.splitlines()[-1]
-    assert "no rank ever ran: image docker.io/kc/node:1 has no python9, which allranks' agent needs" in last
+    assert f"no rank ever ran: image {BASE} has no python9, which allranks' agent needs" in last
 
 
 def test_status_tells_the_quota_that_keeps_pods_from_being_made(space: Space) -> None:

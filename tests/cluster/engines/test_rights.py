@@ -11,9 +11,7 @@ import pytest
 from allranks.engines.kubernetes.kinds import JOBSET
 from allranks.engines.kubernetes.rights import POD_EXEC, Right, rights, role
 from tests.cluster.engines.conftest import Space
-from tests.cluster.engines.kubectl import ADMIN, apply, kubectl
-
-pytestmark = pytest.mark.gang
+from tests.cluster.engines.kubectl import apply, kubectl
 
 
 def become(space: Space, monkeypatch: pytest.MonkeyPatch, wanted: Sequence[Right]) -> None:
@@ -34,7 +32,7 @@ def kubeconfig_of_somebody(space: Space, token: str = "") -> Path:
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="safe", pure=True)
-    known: dict[str, Any] = yaml.load(Path(ADMIN))
+    known: dict[str, Any] = yaml.load(space.cluster.kubeconfig)
     context = next(one for one in known["contexts"] if one["name"] == known["current-context"])
     token = token or kubectl("-n", space.name, "create", "token", "somebody").strip()
     known["users"].insert(0, {"name": "somebody", "user": {"token": token}})

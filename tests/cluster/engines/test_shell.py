@@ -12,11 +12,7 @@ import sys
 import termios
 import time
 
-import pytest
-
 from tests.cluster.engines.conftest import Space
-
-pytestmark = pytest.mark.gang
 
 
 def test_a_terminal_has_its_size_also_when_that_changes(space: Space) -> None:

@@ -13,8 +13,6 @@ from tests.cluster.engines.conftest import Space
 from tests.cluster.engines.kubectl import kubectl
 from tests.cluster.engines.test_rights import become, kubeconfig_of_somebody
 
-pytestmark = pytest.mark.gang
-
 
 def without(verb: str, kind: object) -> list[Right]:
     return [

@@ -48,7 +48,6 @@ def test_an_archive_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
         assert "manifest.json" in tar.getnames()
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("image", "has", "lacks"),
     [
@@ -64,7 +63,6 @@ def test_an_image_has_what_it_is_for_and_not_more(
     assert namespace.await_said("DONE").split() == [word for it in has for word in ("HAS", it)] + ["DONE"]
 
 
-@pytest.mark.cluster
 def test_the_foreign_image_has_the_agents_python_and_knows_nothing_of_gangs(foreign: str, namespace: Namespace) -> None:
     program = "import sys, shutil; print(sys.version_info[:2] < (3, 10), *map(shutil.which, sys.argv[1:]), 'DONE')"
     command = ["--command", "--", "python3", "-c", program, "mpirun", "/usr/sbin/sshd", "torchrun", "gcc"]

@@ -10,8 +10,6 @@ from tests.cluster import contract
 from tests.cluster.cluster import Cluster
 from tests.cluster.namespace import Object
 
-pytestmark = pytest.mark.cluster
-
 KINDS = {
     "mpi-operator": ["mpijobs.kubeflow.org"],
     "trainer": ["trainjobs.trainer.kubeflow.org", "trainingruntimes.trainer.kubeflow.org"],

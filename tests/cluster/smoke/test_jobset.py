@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.cluster.smoke.conftest import Agrees, Smoke
-
-pytestmark = pytest.mark.cluster
 
 
 def test_the_pods_of_a_jobset_find_each_other_by_name(smoke: Smoke, agrees: Agrees) -> None:

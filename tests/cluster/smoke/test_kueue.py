@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.cluster.namespace import Namespace
 from tests.cluster.smoke.conftest import Agrees, Smoke
-
-pytestmark = pytest.mark.cluster
 
 
 def test_a_gang_is_admitted_as_a_whole_and_the_next_one_waits_for_its_quota(smoke: Smoke, agrees: Agrees) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.cluster.smoke.conftest import Agrees, Smoke
-
-pytestmark = pytest.mark.cluster
 
 
 def test_mpirun_starts_ranks_on_two_workers_that_reduce_together(smoke: Smoke, agrees: Agrees) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.cluster.smoke.conftest import Agrees, Smoke
-
-pytestmark = pytest.mark.cluster
 
 
 def test_torchrun_forms_the_gang_from_what_the_operator_gives_and_no_arguments(smoke: Smoke, agrees: Agrees) -> None:

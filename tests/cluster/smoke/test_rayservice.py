@@ -11,7 +11,7 @@ from tests.cluster.images import ray
 from tests.cluster.namespace import Namespace, Object
 from tests.cluster.smoke.conftest import Agrees, Smoke
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 ASK = "import urllib.request as u; print(u.urlopen('http://rs-serve-svc:8000/', timeout=10).read().decode())"
 
 

@@ -10,8 +10,6 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.namespace import Object
 from tests.cluster.smoke.conftest import Agrees, Smoke
 
-pytestmark = pytest.mark.cluster
-
 ROOT = {"user": "0", "home": "/root", "sshd": "[/usr/sbin/sshd, -De]"}
 USER = {"user": "1000", "home": "/home/mpiuser", "sshd": "[/usr/sbin/sshd, -De, -f, /home/mpiuser/.sshd_config]"}
 
