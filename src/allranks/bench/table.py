@@ -65,7 +65,7 @@ def foot(curve: Curve) -> Iterator[str]:
     if curve.rows:
         yield f"# Avg bus bandwidth    : {sum(row.busbw for row in curve.rows) / len(curve.rows):.4g}"
     if any(row.graph for row in curve.rows):
-        yield "# g: CUDA graphs of 20 operations each"
+        yield "# g: CUDA graphs of 50 operations each"
 
 
 def side_by_side(curves: Sequence[Curve]) -> Iterator[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NAMES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "sendrecv")
 BACKENDS = ("auto", "nccl", "gloo")
+MEMORY = ("nccl", "symmetric", "torch")
 
 
 @click.command()
@@ -35,6 +36,7 @@ BACKENDS = ("auto", "nccl", "gloo")
 @click.option("--iterations", default=20, type=click.IntRange(3), hidden=True)
 @click.option("--backend", type=click.Choice(BACKENDS), default="auto", metavar="B", help="nccl or gloo.")
 @click.option("--no-graphs", is_flag=True, hidden=True)
+@click.option("--memory", type=click.Choice(MEMORY), default="nccl", hidden=True)
 @click.option("--env", "-e", multiple=True, metavar="K=V", help="For every rank; may be repeated.")
 @click.option("--python", metavar="PATH", hidden=True)
 @click.option("--compare", metavar="A,B", help="Settings: rdma,tcp or default,NCCL_ALGO=Tree")
@@ -157,7 +159,7 @@ def _wishes(options: dict[str, Any]) -> Wishes:
     return Wishes(
         collectives=NAMES if named == "all" else (named,), smallest=smallest, largest=largest,
         iterations=options["iterations"], backend=options["backend"], graph_below=graphs,
-        rounds="pairs" if options["pairs"] else "bisect" if options["bisect"] else "",
+        memory=options["memory"],        rounds="pairs" if options["pairs"] else "bisect" if options["bisect"] else "",
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Callable, List, Tuple
+from typing import Any, Callable, List, Tuple
 
 import torch
 import torch.distributed as dist
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from allranks.bench.ranks.tell import Me
 
 Operation = Callable[[], object]
-INNER = 20
+INNER = 50
 """Operations in one CUDA graph: a launch of the graph is shared by so many."""
 
 
@@ -30,6 +30,13 @@ class Device:
         with open("/proc/meminfo", encoding="ascii") as file:
             lines = dict(line.split(":") for line in file)
         return int(lines["MemAvailable"].split()[0]) * 1024 // 2 // local_ranks
+
+    def room(self, elements: int, memory: str) -> Any:
+        """A flat buffer of zeros; ``memory`` is of GPUs alone."""
+        return torch.zeros(elements, device=self.torch)
+
+    def leave(self) -> None:
+        """Take back what ``room`` told others; on all ranks, before the process group goes."""
 
     def times(self, operation: Operation, iterations: int, graph: bool) -> Tuple[List[float], float]:
         marks = [time.perf_counter()]
@@ -51,6 +58,10 @@ class Gpu(Device):
     backend = "nccl"
 
     def __init__(self, me: Me) -> None:
+        # No two graphs with collectives run at a time here; allowing for it is an event after each (strongstream.cc).
+        os.environ.setdefault("NCCL_GRAPH_MIXING_SUPPORT", "0")
+        self._pool: Any = None
+        self._registered = False
         self.torch = torch.device("cuda", me.local_rank % torch.cuda.device_count())
         torch.cuda.set_device(self.torch)
         self.name = torch.cuda.get_device_name(self.torch)
@@ -60,6 +71,31 @@ class Gpu(Device):
 
     def can_graph(self) -> bool:
         return True
+
+    def room(self, elements: int, memory: str) -> Any:
+        """``nccl`` is NCCL's own memory, as nccl-tests takes it; ``symmetric`` is also registered so (its -R 2).
+
+        Where torch or NCCL is too old for it, ``nccl`` is torch's memory. Raises SystemExit for ``symmetric`` there.
+        """
+        backend = dist.group.WORLD._get_backend(self.torch)
+        try:
+            self._pool = torch.cuda.MemPool(backend.mem_allocator) if memory != "torch" else None
+        except (AttributeError, TypeError, RuntimeError) as error:
+            if memory == "symmetric":
+                raise SystemExit(f"bench: memory symmetric needs torch 2.9 and NCCL 2.27 or newer: {error}") from error
+        if not self._pool:
+            return super().room(elements, memory)
+        with torch.cuda.use_mem_pool(self._pool):
+            flat = super().room(elements, memory)
+        if memory == "symmetric":
+            backend.register_mem_pool(self._pool, symm=True)
+            self._registered = True
+        return flat
+
+    def leave(self) -> None:
+        if self._registered:
+            self.wait()
+            dist.group.WORLD._get_backend(self.torch).deregister_mem_pool(self._pool)
 
     def wait(self) -> None:
         torch.cuda.synchronize()
@@ -77,10 +113,14 @@ class Gpu(Device):
         return [span / each for span in spans], whole / iterations / each
 
     def _pass(self, operation: Operation, iterations: int, every: int) -> List[float]:
-        """Seconds of each ``every`` operations, started back to back."""
+        """Seconds of each ``every`` operations, started back to back.
+
+        One more goes before: no rank's first event is then early, and the GPU is busy while the next are launched.
+        """
         events = [torch.cuda.Event(enable_timing=True) for _ in range(iterations // every + 1)]
         dist.barrier()
         torch.cuda.synchronize()
+        operation()
         events[0].record()
         for event in events[1:]:
             for _ in range(every):

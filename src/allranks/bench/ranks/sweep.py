@@ -27,6 +27,7 @@ def run(wishes: Wishes) -> int:
     sweep.begin()
     for name in wishes.collectives:
         sweep.measure(COLLECTIVES[name])
+    device.leave()
     if not me.rank:
         tell("end")
     dist.destroy_process_group()
@@ -57,12 +58,12 @@ class Sweep:
         if not sizes:
             raise SystemExit(f"bench: {most} bytes of memory are free, too little for {self._wishes.smallest} bytes")
         elements = int(sizes[-1] * dearest) // ELEMENT + ALIGNED * me.ranks
-        self._flat = torch.zeros(elements, device=device.torch)
+        self._flat = device.room(elements, self._wishes.memory)
         self._sizes = sizes
         if not me.rank:
             tell("begin", ranks=me.ranks, nodes=me.nodes, backend=device.backend, device=device.name,
                  torch=torch.__version__, nccl=_nccl(device), sizes=sizes, bounded=self._largest < wished,
-                 network=network())  # fmt: skip
+                 memory=self._wishes.memory,                 network=network())  # fmt: skip
 
     def measure(self, collective: Collective) -> None:
         """One collective over all sizes; rank 0 tells each as soon as it is known."""

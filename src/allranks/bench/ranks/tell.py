@@ -18,6 +18,7 @@ class Wishes:
     ``rounds`` is pairs, bisect, or empty for a sweep over sizes.
 
     Below ``graph_below`` bytes CUDA graphs are timed; a size is measured for at most ``patience`` seconds.
+    ``memory`` of GPUs is nccl, symmetric or torch.
     """
 
     collectives: Tuple[str, ...] = ("all_reduce",)
@@ -26,7 +27,8 @@ class Wishes:
     iterations: int = 20
     warmup: int = 5
     backend: str = "auto"
-    graph_below: int = 16 << 20
+    graph_below: int = 32 << 20
+    memory: str = "nccl"
     rounds: str = ""
     patience: float = 10.0
     timeout: float = 120.0
