@@ -9,6 +9,10 @@ from typing import Any
 from allranks.engines.kubernetes.kinds import CONFIGMAP, EVENT, JOB, POD, SECRET, SERVICE, WORKLOAD, Kind
 
 POD_LOG, POD_EXEC = Kind("v1", "Pod", "pods/log"), Kind("v1", "Pod", "pods/exec")
+POD_STATUS = Kind("v1", "Pod", "pods/status")
+ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
+ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
+BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,17 @@ def for_plain_jobs() -> list[Right]:
     return [*rights([JOB])[:1], Right(SERVICE, ("create", "patch", "delete"), "run: names for the pods of a plain Job")]
 
 
-def force_delete() -> Right:
+def force_delete() -> list[Right]:
     """Of a gang that may give up its own pods on a lost node, so that their engine replaces them at once."""
-    return Right(POD, ("delete",), "status: free what a lost node holds", True)
+    why = "failure.force_delete: free what a lost node holds"
+    return [Right(POD, ("list", "delete"), why, True), Right(POD_STATUS, ("patch",), f"{why}, for a Job's pods", True)]
+
+
+def for_force_delete() -> list[Right]:
+    """Of whoever starts such a gang: nobody can give a right that he does not have."""
+    why = "run: failure.force_delete's account"
+    own = [Right(kind, ("create", "patch", "delete"), why, True) for kind in (ACCOUNT, ROLE, BINDING)]
+    return [*own, *force_delete()]
 
 
 def role(name: str, namespace: str, wanted: Iterable[Right]) -> dict[str, Any]:
