@@ -79,7 +79,7 @@ def in_order(plan: Plan) -> list[dict[str, Any]]:
 def _with_value(secret: Mapping[str, Any]) -> dict[str, Any]:
     if secret["metadata"]["name"] != delivery.name_of(secret["metadata"]["labels"][delivery.RUN]):
         return dict(secret)
-    return {**secret, "stringData": {delivery.SECRET: secrets.token_hex(32)}}
+    return {**secret, "stringData": {**secret.get("stringData", {}), delivery.SECRET: secrets.token_hex(32)}}
 
 
 def belong_to(client: Client, owner: Object, others: list[Object], namespace: str) -> None:
