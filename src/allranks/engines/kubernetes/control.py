@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from allranks.engines.engine import LogFilter, LogLine
 from allranks.engines.kubernetes import client as api
@@ -39,6 +39,8 @@ POLL = 0.2
 class KubernetesEngine:
     """Runs gangs by way of one operator. ``fallback`` is what it makes where the operator is not installed.
 
+    ``beside`` are the kinds that only this engine makes beside it.
+
     ``node_of`` tells which node a pod is, by what its operator has written on it; None for a pod that is none.
     """
 
@@ -46,6 +48,7 @@ class KubernetesEngine:
     summary: str
     kind: Kind
     fallback: Kind | None = None
+    beside: tuple[Kind, ...] = ()
     node_of: Callable[[Object], int | None] = pods.of_job
 
     def available(self) -> str:
@@ -81,6 +84,15 @@ class KubernetesEngine:
             cluster, notes = Cluster(), [f"planned without asking the cluster: {error}"]
         made: Plan = module.plan(job, cluster)
         return replace(made, notes=(*made.notes, *notes))
+
+    def role(self, *, force_delete: bool = False) -> dict[str, Any]:
+        from allranks.engines.kubernetes import rights
+
+        wanted = [*rights.rights([self.kind], queue=True), *rights.for_beside(self.beside)]
+        wanted += rights.for_plain_jobs() if self.fallback else []
+        wanted += rights.for_force_delete() if force_delete else []
+        namespace = "default" if api.why_not() else self.connect().namespace
+        return rights.role("allranks", namespace, wanted)
 
     def check(self, plan: Plan) -> None:
         from allranks.engines.kubernetes.submit import check

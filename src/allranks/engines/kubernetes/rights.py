@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from allranks.engines.kubernetes.kinds import CONFIGMAP, EVENT, JOB, POD, SECRET, SERVICE, WORKLOAD, Kind
+from allranks.engines.kubernetes.manifest import Explained
 
 POD_LOG, POD_EXEC = Kind("v1", "Pod", "pods/log"), Kind("v1", "Pod", "pods/exec")
 POD_STATUS = Kind("v1", "Pod", "pods/status")
@@ -25,8 +26,9 @@ class Right:
     optional: bool = False
 
     def rule(self) -> dict[str, Any]:
-        """The rule of a Role."""
-        return {"apiGroups": [self.kind.group], "resources": [self.kind.plural], "verbs": list(self.verbs)}
+        """The rule of a Role, which says what it is for where it is printed."""
+        rule = {"apiGroups": [self.kind.group], "resources": [self.kind.plural], "verbs": list(self.verbs)}
+        return Explained(rule, verbs=f"{self.why}{' (optional)' if self.optional else ''}")
 
 
 def rights(kinds: Iterable[Kind], *, queue: bool = False) -> list[Right]:
@@ -42,6 +44,11 @@ def rights(kinds: Iterable[Kind], *, queue: bool = False) -> list[Right]:
         Right(EVENT, ("list",), "status: quota, missing volumes and what else only events tell", True),
         *([Right(WORKLOAD, ("list",), "status: the place in Kueue's queue", True)] if queue else []),
     ]
+
+
+def for_beside(kinds: Iterable[Kind]) -> list[Right]:
+    """For what an engine makes beside its own object."""
+    return [Right(kind, ("create", "patch", "delete"), "run: what the engine's object needs") for kind in kinds]
 
 
 def for_plain_jobs() -> list[Right]:
