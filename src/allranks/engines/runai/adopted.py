@@ -5,17 +5,30 @@ Run:ai takes labels and annotations for the pods; its PyTorchJob has them in its
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from allranks.engines.kubernetes import delivery
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.kinds import PYTORCHJOB, Kind
 
+if TYPE_CHECKING:
+    from urllib3.response import BaseHTTPResponse
+
 RUNAI = "runai"
 
 
 class Adopting(Client):
-    """A client that finds our marks on Run:ai's PyTorchJobs too."""
+    """A client that finds our marks on Run:ai's PyTorchJobs too; it has the ``plain`` one's line to the API server."""
+
+    def __init__(self, plain: Client) -> None:
+        self.access, self.namespace, self._plain = plain.access, plain.namespace, plain
+
+    def _send(
+        self, method: str, path: str, *, query: Mapping[str, str], body: Mapping[str, Any] | None = None,
+        stream: bool = False, accept: str = "",
+    ) -> BaseHTTPResponse:  # fmt: skip
+        return self._plain._send(method, path, query=query, body=body, stream=stream, accept=accept)
 
     def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
         found = super().get(kind, name, namespace)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING
 
 from allranks.engines.engine import LogFilter, LogLine
@@ -36,7 +35,7 @@ class RunaiEngine(KubernetesEngine):
     def connect(self) -> Client:
         from allranks.engines.runai.adopted import Adopting
 
-        return _adopting(Adopting, api.connect())
+        return Adopting(api.connect())
 
     def cluster(self) -> Cluster:
         known = super().cluster()
@@ -76,19 +75,12 @@ class RunaiEngine(KubernetesEngine):
             return
         lines = super().logs(name, wanted, follow=follow)
         namespace = str(self.must_find(name)[1]["metadata"]["namespace"])
-        if follow and output.path(namespace, name).exists():  # it was started from here
-            lines = output.kept(lines, namespace, name)
-        yield from lines
+        yield from output.kept(lines, namespace, name) if follow else lines
 
     def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:
         if api.why_not():
             return by_program.cancel(name, reason, code)
         return super().cancel(name, reason=reason, code=code)
-
-
-@cache
-def _adopting(kind: type[Client], plain: Client) -> Client:
-    return kind(plain.access)
 
 
 ENGINE = RunaiEngine(name="runai", summary="Run:ai, by its command line", kind=PYTORCHJOB, node_of=node_of)
