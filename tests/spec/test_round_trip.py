@@ -139,6 +139,7 @@ fields = st.fixed_dictionaries(
             hang_timeout=durations,
             grace=durations,
             deadline=st.one_of(st.none(), durations),
+            force_delete=st.booleans(),
             clean=st.sampled_from(["running", "all", "none"]),
             ttl=durations,
         ),

@@ -33,19 +33,45 @@ LONGEST = 600.0
 @click.option("--spec", metavar="FILE", help="A job's file: its image, resources, network and nodes; not its command.")
 @click.option("--gpus", type=click.IntRange(0), default=0, metavar="N", help="GPUs that this host must have.")
 @click.option("--rdma", type=click.Choice(["auto", "required", "off"]), default="auto", help="As network.rdma.")
+@click.option("--rights", is_flag=True, help="Print the smallest Role with which --engine works; check nothing.")
 @out.output_option("json", "yaml")
-def command(nodes: int | None, engine: str | None, spec: str | None, gpus: int, rdma: str, output: str | None) -> int:
+def command(
+    nodes: int | None, engine: str | None, spec: str | None, gpus: int, rdma: str, rights: bool, output: str | None
+) -> int:
     """Tell what is wrong here, why it matters, and how to mend it. Nothing is changed.
 
     With --nodes, --engine or --spec it runs as a gang, and also compares nodes and measures the ways between them; a
     job does the same before its first rank with `preflight: true`. Exits with 1 when there is an error.
     """
+    if rights:
+        return _tell_rights(engine, spec, output)
     if nodes is None and engine is None and spec is None:
         return _tell(_this_host(gpus, rdma), output, "this host")
     if gpus or rdma != "auto":
         raise UsageError("--gpus and --rdma: for a gang they are in its file; next: --spec job.yaml")
     status = _gang(nodes, engine or "local", spec)
     return _tell_gang(status, output)
+
+
+def _tell_rights(name: str | None, spec: str | None, output: str | None) -> int:
+    """A Role to apply; with a job's file in the job's namespace, and for what it asks."""
+    from allranks.engines.engine import NeedsRights
+    from allranks.spec import write
+
+    if not name:
+        raise UsageError("--rights: for which engine? next: allranks doctor --rights --engine jobset")
+    engine = engines.get(name)
+    if not isinstance(engine, NeedsRights):
+        raise UsageError(f"--rights: engine {name} asks nobody for rights")
+    job = _job(None, spec)[0] if spec else None
+    role = engine.role(force_delete=bool(job and job.failure.force_delete))
+    if job and job.schedule.namespace:
+        role["metadata"]["namespace"] = job.schedule.namespace
+    if output:
+        out.write(role, output)
+    else:
+        click.echo(write.documents([role]), nl=False)
+    return 0
 
 
 def _this_host(gpus: int, rdma: str) -> list[Finding]:

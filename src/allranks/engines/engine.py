@@ -153,6 +153,14 @@ class CanCheck(Protocol):
         """Have the plan judged, starting nothing. Raises EngineError for the first thing that would be refused."""
 
 
+@runtime_checkable
+class NeedsRights(Protocol):
+    """Somebody else decides who may use the engine."""
+
+    def role(self, *, force_delete: bool = False) -> dict[str, Any]:
+        """The smallest Kubernetes Role with which everything works; for gangs with failure.force_delete too."""
+
+
 class Run(Protocol):
     """What this process started and may let go of: a gang, or a command of a gang that stays. ``lines`` are its own."""
 

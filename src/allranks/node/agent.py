@@ -29,6 +29,7 @@ from allranks.node.status import Status
 
 if TYPE_CHECKING:
     from allranks.node.check import Checker
+    from allranks.node.free import Freeing
 
 EXIT_DONE, EXIT_GIVEN_UP, EXIT_TERMINATED = 0, 42, 143
 REDIAL = 0.2
@@ -60,6 +61,11 @@ class Agent:
         self._looking: Optional[asyncio.Task[None]] = None
         self._leaving = False
         self._checker: Optional[Checker] = None
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether there is a coordinator to talk to."""
+        return self._wire is not None
 
     def _tell(self, **message: Any) -> None:
         if self._wire is not None:
@@ -290,10 +296,34 @@ class Node:
         self.listener: Optional[Listener] = None
         if listening is not None:
             self.listener = Listener(gang, secret, socket.socket(fileno=listening), self.agent.ranks.launcher_ends)
+        self._freeing = self._may_free() if gang.force_delete else None
+
+    def _may_free(self) -> Freeing:
+        from allranks.node.free import Account, Freeing
+
+        return Freeing(Account(self.gang.run), self.agent.place.node, self._misses_somebody, self._tell)
+
+    def _misses_somebody(self) -> bool:
+        if self.listener is None:
+            return not self.agent.is_heard
+        return len(self.listener.coordinator.roll.members) < self.gang.nodes
+
+    def _tell(self, line: str) -> None:
+        log(line)
+        if self.listener is not None:
+            self.listener.coordinator.note(line)
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         agent = asyncio.ensure_future(self.agent.run())
+        freeing = asyncio.ensure_future(self._freeing.run()) if self._freeing is not None else None
+        try:
+            return await self._converse(loop, agent)
+        finally:
+            if freeing is not None:
+                freeing.cancel()
+
+    async def _converse(self, loop: asyncio.AbstractEventLoop, agent: asyncio.Task[int]) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_terminate, agent)
         if self.listener is None:
@@ -317,11 +347,14 @@ class Node:
             self.listener.coordinator.cancel(*read_cancel(self.gang.state))
 
     async def _leave(self, agent: asyncio.Future[int]) -> None:
+        last = asyncio.ensure_future(self._freeing.leave()) if self._freeing is not None else None
         await self.agent.leave("SIGTERM")
+        if last is not None:
+            await last
         agent.cancel()
 
 
-async def _result(agent: asyncio.Future[int]) -> int:
+async def _result(agent: asyncio.Task[int]) -> int:
     try:
         return await agent
     except asyncio.CancelledError:

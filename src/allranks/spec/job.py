@@ -136,6 +136,13 @@ class Failure(Part):
     )
     grace: Annotated[Duration, about("Time between SIGTERM and SIGKILL.")] = Duration.parse("30s")
     deadline: Annotated[Timeout | None, about("Longest time for the whole run, restarts included.")] = None
+    force_delete: Annotated[
+        bool,
+        about(
+            "Whether the gang may delete its own pods on a lost host by force, with a Role of its own for that.",
+            KUBERNETES,
+        ),
+    ] = False
     clean: Annotated[
         Literal["running", "all", "none"], about("Which pods are deleted when the run is over.", CONTAINERS)
     ] = "running"

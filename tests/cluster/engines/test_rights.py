@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from allranks.engines.kubernetes.kinds import JOBSET
-from allranks.engines.kubernetes.rights import POD_EXEC, Right, rights, role
+from allranks.engines.kubernetes.rights import POD_EXEC, Right, for_force_delete, for_plain_jobs, rights, role
 from tests.cluster.engines.conftest import Space
 from tests.cluster.engines.kubectl import apply, kubectl
 
@@ -72,3 +73,17 @@ def test_a_right_that_is_missing_is_named_with_its_rule(space: Space, monkeypatc
     assert "no right to get jobsets (jobset.x-k8s.io)" in done.stderr
     assert '{apiGroups: ["jobset.x-k8s.io"], resources: [jobsets], verbs: [get]}' in done.stderr
     assert not kubectl("-n", space.name, "get", "secret,configmap", "-l", "allranks.dev/run", "-o", "name")
+
+
+def test_with_the_printed_role_a_gang_may_be_given_the_right_to_free_itself(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = space.spec(failure={"force_delete": True, "grace": "2s"})
+    words = ("doctor", "--rights", "--engine", "jobset", "--spec", str(spec), "-o", "json")
+    printed = json.loads(space.allranks(*words).stdout)
+    assert printed["metadata"]["namespace"] == space.name
+    become(space, monkeypatch, [*rights([JOBSET], queue=True), *for_plain_jobs(), *for_force_delete()])
+    apply(space.name, {**printed, "metadata": {"name": "somebody"}})
+    space.start("jobset", spec)
+    space.until(lambda status: status["phase"] == "running")
+    assert space.allranks("cancel", "gang").returncode == 0

@@ -39,6 +39,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any], Cluster]] = {
         "trainjob", {"engines": {"trainjob": {"runtime": "torch"}}}, Cluster(patches="podTemplateOverrides"),
     ),
     "pytorchjob": ("pytorchjob", {}, Cluster()),
+    "force-delete": ("pytorchjob", {"failure": {"force_delete": True}}, Cluster()),
     "runai-1": ("runai", {"engines": {"runai": {"project": "a", "interactive": True}}}, Cluster(runai=1)),
     "runai-2": ("runai", {"engines": {"runai": {"project": "a"}}}, Cluster()),
     "kueue": ("jobset", {"schedule": {"queue": "q", "gang": "kueue"}}, Cluster()),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.kubernetes import delivery, pod, render
+from allranks.engines.kubernetes import delivery, free, pod, render
 from allranks.engines.kubernetes.manifest import Explained, without_nothing
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     make = _job_set if cluster.jobset else _plain_job
     documents = [
         *delivery.documents(job, ENGINE, namespace, _names(job, cluster.jobset)),
+        *free.documents(job, ENGINE, namespace),
         *([admission.group] if admission.group else []),
         *make(job, admission, namespace),
     ]

@@ -14,12 +14,11 @@ from allranks.engines.kubernetes import exec, kept
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.kinds import kind_of
-from allranks.engines.kubernetes.look import AGENT, PLAN, glance, look
+from allranks.engines.kubernetes.look import glance, look
 from allranks.engines.kubernetes.pods import Pod
 from allranks.engines.kubernetes.reasons import force_delete
 from allranks.engines.kubernetes.refusals import Missing
 from allranks.engines.kubernetes.state import Sight, compose
-from allranks.engines.kubernetes.submit import remove
 from allranks.errors import EngineError
 from allranks.node.cause import Cause, utc
 from allranks.node.status import Status
@@ -50,7 +49,7 @@ def cancel(engine: KubernetesEngine, client: Client, main: Object, *, reason: st
 def ask(client: Client, pod: Pod, **request: Any) -> dict[str, Any]:
     """Put a request to the coordinator in that pod. Raises EngineError when it does not answer."""
     namespace = str(pod.raw["metadata"]["namespace"])
-    done = exec.run(client, pod.name, pod.container, (*AGENT, "ask", PLAN, json.dumps(request)), namespace)
+    done = exec.run(client, pod.name, pod.container, pod.agent("ask", json.dumps(request)), namespace)
     if done.code:
         said = (done.errors.strip().splitlines() or [f"it ended with {done.code}"])[-1]
         raise EngineError(f"the coordinator in pod {pod.name} cannot be asked: {said}")
@@ -98,7 +97,7 @@ def _delete(engine: KubernetesEngine, client: Client, sight: Sight, reason: str,
     context = client.access.context
     seen = kept.read(context, namespace, sight.name)
     status = compose(sight, seen.status if seen and seen.uid == sight.uid else None)
-    left = remove(client, sight.main, namespace, seconds)
+    left = engine.remove(client, sight.main, namespace, seconds)
     status.conditions = []
     _cancelled(client, sight, status, reason, code)
     if left:

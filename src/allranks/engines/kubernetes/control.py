@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from allranks.engines.engine import LogFilter, LogLine
 from allranks.engines.kubernetes import client as api
@@ -39,6 +39,8 @@ POLL = 0.2
 class KubernetesEngine:
     """Runs gangs by way of one operator. ``fallback`` is what it makes where the operator is not installed.
 
+    ``beside`` are the kinds that only this engine makes beside it.
+
     ``node_of`` tells which node a pod is, by what its operator has written on it; None for a pod that is none.
     """
 
@@ -46,6 +48,7 @@ class KubernetesEngine:
     summary: str
     kind: Kind
     fallback: Kind | None = None
+    beside: tuple[Kind, ...] = ()
     node_of: Callable[[Object], int | None] = pods.of_job
 
     def available(self) -> str:
@@ -57,6 +60,22 @@ class KubernetesEngine:
 
         return Cluster() if api.why_not() else discover(api.connect())
 
+    def connect(self) -> Client:
+        """Who asks the API server."""
+        return api.connect()
+
+    def create(self, client: Client, plan: Plan) -> Object:
+        """Make the plan's objects; returns the engine's own. Raises EngineError."""
+        from allranks.engines.kubernetes.submit import submit
+
+        return submit(client, plan)
+
+    def remove(self, client: Client, main: Object, namespace: str, timeout: float) -> list[Object]:
+        """Delete it with all that it owns; returns the pods that are left. Raises EngineError."""
+        from allranks.engines.kubernetes.submit import remove
+
+        return remove(client, main, namespace, timeout)
+
     def plan(self, job: Job, folder: Path) -> Plan:
         module = import_module(f"allranks.engines.{self.name}.plan")
         try:
@@ -66,16 +85,23 @@ class KubernetesEngine:
         made: Plan = module.plan(job, cluster)
         return replace(made, notes=(*made.notes, *notes))
 
+    def role(self, *, force_delete: bool = False) -> dict[str, Any]:
+        from allranks.engines.kubernetes import rights
+
+        wanted = [*rights.rights([self.kind], queue=True), *rights.for_beside(self.beside)]
+        wanted += rights.for_plain_jobs() if self.fallback else []
+        wanted += rights.for_force_delete() if force_delete else []
+        namespace = "default" if api.why_not() else self.connect().namespace
+        return rights.role("allranks", namespace, wanted)
+
     def check(self, plan: Plan) -> None:
         from allranks.engines.kubernetes.submit import check
 
-        check(api.connect(), plan)
+        check(self.connect(), plan)
 
     def submit(self, plan: Plan, *, detach: bool) -> KubernetesRun:
-        from allranks.engines.kubernetes.submit import submit
-
-        client = api.connect()
-        main = submit(client, plan)
+        client = self.connect()
+        main = self.create(client, plan)
         namespace = str(main["metadata"]["namespace"])
         status = state.listed(self.name, main)
         kept.keep(client.access.context, kept.Seen(namespace, str(main["metadata"]["uid"]), status))
@@ -94,7 +120,7 @@ class KubernetesEngine:
         from allranks.engines.kubernetes import logs
         from allranks.engines.kubernetes.look import look
 
-        client, main = self._must_find(name)
+        client, main = self.must_find(name)
         _, ranks, _ = state.size(main)
         if follow:
             watch = self._watch(client, main)
@@ -127,7 +153,7 @@ class KubernetesEngine:
     def exec(self, name: str, argv: Sequence[str], *, restarts: int) -> Given:
         from allranks.engines.kubernetes.commands import give
 
-        client, main = self._must_find(name)
+        client, main = self.must_find(name)
         watch = self._watch(client, main)
         watch.await_record()
         return give(client, watch, argv, restarts)
@@ -135,7 +161,7 @@ class KubernetesEngine:
     def stop(self, name: str, *, reason: str, code: int = 143) -> Status:
         from allranks.engines.kubernetes.commands import running
 
-        client, main = self._must_find(name)
+        client, main = self.must_find(name)
         watch = self._watch(client, main)
         watch.await_record()
         given = running(client, watch)
@@ -147,7 +173,7 @@ class KubernetesEngine:
         from allranks.engines.kubernetes.reasons import why_waiting
         from allranks.engines.kubernetes.terminal import serve
 
-        client, main = self._must_find(name)
+        client, main = self.must_find(name)
         nodes, _, _ = state.size(main)
         if not 0 <= node < nodes:
             raise UsageError(f"--node {node}: {name} has nodes 0 to {nodes - 1}")
@@ -168,7 +194,7 @@ class KubernetesEngine:
         """The run's object, and what this client saw of it last; one of them is there. Raises NotFound."""
         from allranks.engines.kubernetes.look import find
 
-        client = api.connect()
+        client = self.connect()
         context = client.access.context
         before = [space for space in kept.namespaces(context, name) if space != client.namespace]
         spaces = (client.namespace, *before)
@@ -184,7 +210,8 @@ class KubernetesEngine:
         raise NotFound(f"no run named {name}: namespace {client.namespace} of context {context} has no "
                        f"{self.kind.kind} of that name that allranks made; see: allranks list")  # fmt: skip
 
-    def _must_find(self, name: str) -> tuple[Client, Object]:
+    def must_find(self, name: str) -> tuple[Client, Object]:
+        """The run's object and who asks for it. Raises NotFound, EngineError where only this client remembers it."""
         client, main, seen = self._find(name)
         if main is None:
             assert seen is not None
@@ -230,7 +257,7 @@ class KubernetesEngine:
     def list(self) -> Sequence[Status]:
         from allranks.engines.kubernetes.refusals import NotInstalled
 
-        client = api.connect()
+        client = self.connect()
         found: list[Object] = []
         for namespace in dict.fromkeys((client.namespace, *kept.all_namespaces(client.access.context))):
             for kind in self._kinds:

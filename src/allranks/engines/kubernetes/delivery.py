@@ -33,6 +33,8 @@ SIZE, RESTARTS = f"{PREFIX}/size", f"{PREFIX}/restarts"
 CODE, STATE = "/allranks", "/run/allranks"
 """Where the agent's file, its plan and the secret are in a container, and where its own emptyDir is."""
 AGENT, PLAN, SECRET, SPEC = "agent.pyz", "plan.json", "secret", "spec.yaml"
+FILES, OWN_FILES = f"{PREFIX}/files", f"{CODE}/{AGENT}:{STATE}/state/plan.json"
+"""Annotation of a pod whose agent and laid out plan are elsewhere; and where they are otherwise."""
 COMMAND = ("python3", f"{CODE}/{AGENT}", "init", f"{CODE}/{PLAN}")
 PORT = 29490
 """Where node 0's agent listens: nothing else of ours or of torch's has this port by default."""
@@ -51,6 +53,11 @@ def name_of(run: str) -> str:
 def labels(job: Job, engine: str) -> dict[str, str]:
     """What marks every object of a run, and every pod."""
     return {RUN: job.name, ENGINE: engine}
+
+
+def noted(job: Job) -> dict[str, str]:
+    """So that `list` and `status` know its size of an object alone, whatever its engine calls it."""
+    return {SIZE: f"{job.nodes}x{job.ranks}", RESTARTS: str(job.failure.restarts)}
 
 
 def metadata(job: Job, engine: str, namespace: str, name: str = "", **more: Any) -> dict[str, Any]:
@@ -99,6 +106,7 @@ def gang(job: Job, engine: str, names: Sequence[str]) -> dict[str, Any]:
         "rdma": job.network.rdma,
         "gpus": job.resources.gpus,
         "termination": TERMINATION,
+        **({"force_delete": True} if job.failure.force_delete else {}),
         **({"hosts": list(names)} if job.launcher == "mpirun" else {}),
     }
 

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from allranks.node.status import Status
 
 NodeOf = Callable[[Object], "int | None"]
-PLAN = f"{delivery.STATE}/state/plan.json"
-AGENT = ("python3", f"{delivery.CODE}/{delivery.AGENT}")
-RECORD = (*AGENT, "record", PLAN)
 FORBIDDEN = 403
 
 
@@ -75,7 +72,7 @@ def asked(client: Client, sight: Sight) -> Sight:
 
 def record(client: Client, pod: Pod) -> Status | None:
     """What the coordinator in that pod has recorded; None when it has nothing yet. Raises EngineError."""
-    done = exec.run(client, pod.name, pod.container, RECORD, str(pod.raw["metadata"]["namespace"]))
+    done = exec.run(client, pod.name, pod.container, pod.agent("record"), str(pod.raw["metadata"]["namespace"]))
     return read_record(done.output)
 
 

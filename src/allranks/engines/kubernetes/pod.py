@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.kubernetes import delivery
+from allranks.engines.kubernetes import delivery, free
 from allranks.engines.kubernetes.admission import Admission
 from allranks.engines.kubernetes.manifest import Explained, merge, without_nothing
 from allranks.errors import SpecError
@@ -63,6 +63,7 @@ def _pod(job: Job, admission: Admission, restart: str) -> dict[str, Any]:
         "tolerations": list(_tolerations(job)),
         "terminationGracePeriodSeconds": int(job.failure.grace.seconds) + GRACE_MARGIN,
         "enableServiceLinks": False,
+        "serviceAccountName": free.account(job),
     })  # fmt: skip
 
 
@@ -71,6 +72,7 @@ def _why(job: Job) -> dict[str, str]:
         "terminationGracePeriodSeconds": f"failure.grace ({job.failure.grace}), and {GRACE_MARGIN} s for the agent",
         "tolerations": f"a lost node is given up after {LOST_SECONDS} s, not after Kubernetes' five minutes",
         "priorityClassName": "schedule.priority",
+        "serviceAccountName": "failure.force_delete",
         "affinity": "schedule.topology",
         "enableServiceLinks": "no variables for each service of the namespace",
     }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from allranks.engines.kubernetes import delivery
 from allranks.node.status import Status
 
 Object = dict[str, Any]
@@ -61,6 +62,12 @@ class Pod:
     def container(self) -> str:
         """The ranks' container: the first one."""
         return str(self.spec["containers"][0]["name"])
+
+    def agent(self, verb: str, *words: str) -> tuple[str, ...]:
+        """The command in its container that has the agent do something."""
+        noted = (self.raw["metadata"].get("annotations") or {}).get(delivery.FILES, delivery.OWN_FILES)
+        file, _, plan = str(noted).partition(":")
+        return ("python3", file, verb, plan, *words)
 
     @property
     def is_going(self) -> bool:

@@ -12,6 +12,8 @@ from allranks.engines.kubernetes.reasons import short
 from allranks.engines.kubernetes.refusals import NotInstalled, Refused
 
 VERSIONS = (WORKLOAD, Kind("kueue.x-k8s.io/v1beta2", "Workload", "workloads", "Kueue"))
+NEVER = ("insufficient quota", "maximum capacity")
+"""Kueue's words for more than the whole of a quota; of a quota in use it says: insufficient unused quota."""
 NAME = "kueue.x-k8s.io/queue-name"
 
 
@@ -45,6 +47,8 @@ def _told(workloads: Sequence[Object], main: Object, queue: str) -> str:
     waiting = [one for one in workloads if one["spec"].get("queueName") == queue and not _is_admitted(one)]
     place = sum(_turn(one) <= _turn(ours) for one in waiting)
     why = _condition(ours, "QuotaReserved").get("message") or _condition(ours, "Admitted").get("message") or ""
+    if any(words in why for words in NEVER):
+        return short(f"queue {queue} can never admit it: {why}")
     where = f"it waits in queue {queue} at place {place} of {len(waiting)} in namespace {main['metadata']['namespace']}"
     return short(f"{where}: {why}" if why else where)
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allranks.engines.kubernetes.pods import Object, Pod, moment, now
+from allranks.node.free import COUNTED
 
-LONGEST = 300
+LONGEST = 400
 STUCK = 10.0
 """Seconds beyond its grace after which a pod that is still there is stuck."""
 CREATING = ("ContainerCreating", "PodInitializing")
@@ -95,8 +96,12 @@ def _leaving(pod: Pod) -> str:
 
 def force_delete(pod: Pod) -> str:
     """The command that gives up a pod on a lost node."""
-    namespace = pod.raw["metadata"].get("namespace", "default")
-    return f"kubectl -n {namespace} delete pod {pod.name} --grace-period=0 --force"
+    kubectl = f"kubectl -n {pod.raw['metadata'].get('namespace', 'default')}"
+    delete = f"{kubectl} delete pod {pod.name} --grace-period=0 --force"
+    if COUNTED not in (pod.raw["metadata"].get("finalizers") or ()):
+        return delete
+    failed = """--subresource=status --type=merge -p '{"status":{"phase":"Failed"}}'"""
+    return f"{kubectl} patch pod {pod.name} {failed} && {delete} --ignore-not-found"
 
 
 def _unscheduled(pod: Pod) -> str:

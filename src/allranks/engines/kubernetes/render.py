@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from allranks.engines import honoured
 from allranks.engines.engine import Plan
-from allranks.engines.kubernetes import delivery
+from allranks.engines.kubernetes import delivery, free
 from allranks.engines.kubernetes.admission import Admission, admission
 from allranks.engines.kubernetes.manifest import Explained, merge, without_nothing
 from allranks.errors import SpecError
@@ -44,14 +44,12 @@ def plan(
 
     _note_size(job, documents[-1])
     merged = _merged(job, engine, list(documents))
-    told = (*honoured.notes(job, engine, why_not, settled=_own(engine)), *notes)
+    told = (*honoured.notes(job, engine, why_not, settled=_own(engine)), *notes, *free.notes(job))
     return Plan(job.name, engine, tuple(merged), told, dump(job))
 
 
 def _note_size(job: Job, main: dict[str, Any]) -> None:
-    """So that `list` and `status` know it of an object alone, whatever its engine calls it."""
-    size = {delivery.SIZE: f"{job.nodes}x{job.ranks}", delivery.RESTARTS: str(job.failure.restarts)}
-    main["metadata"]["annotations"] = {**main["metadata"].get("annotations", {}), **size}
+    main["metadata"]["annotations"] = {**main["metadata"].get("annotations", {}), **delivery.noted(job)}
 
 
 def _own(engine: str) -> set[str]:

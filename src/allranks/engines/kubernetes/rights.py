@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from allranks.engines.kubernetes.kinds import CONFIGMAP, EVENT, JOB, POD, SECRET, SERVICE, WORKLOAD, Kind
+from allranks.engines.kubernetes.manifest import Explained
 
 POD_LOG, POD_EXEC = Kind("v1", "Pod", "pods/log"), Kind("v1", "Pod", "pods/exec")
+POD_STATUS = Kind("v1", "Pod", "pods/status")
+ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
+ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
+BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 
 
 @dataclass(frozen=True)
@@ -21,8 +26,9 @@ class Right:
     optional: bool = False
 
     def rule(self) -> dict[str, Any]:
-        """The rule of a Role."""
-        return {"apiGroups": [self.kind.group], "resources": [self.kind.plural], "verbs": list(self.verbs)}
+        """The rule of a Role, which says what it is for where it is printed."""
+        rule = {"apiGroups": [self.kind.group], "resources": [self.kind.plural], "verbs": list(self.verbs)}
+        return Explained(rule, verbs=f"{self.why}{' (optional)' if self.optional else ''}")
 
 
 def rights(kinds: Iterable[Kind], *, queue: bool = False) -> list[Right]:
@@ -40,14 +46,27 @@ def rights(kinds: Iterable[Kind], *, queue: bool = False) -> list[Right]:
     ]
 
 
+def for_beside(kinds: Iterable[Kind]) -> list[Right]:
+    """For what an engine makes beside its own object."""
+    return [Right(kind, ("create", "patch", "delete"), "run: what the engine's object needs") for kind in kinds]
+
+
 def for_plain_jobs() -> list[Right]:
     """What comes on top where JobSet is not installed: its gangs are Jobs with a Service of their own."""
     return [*rights([JOB])[:1], Right(SERVICE, ("create", "patch", "delete"), "run: names for the pods of a plain Job")]
 
 
-def force_delete() -> Right:
+def force_delete() -> list[Right]:
     """Of a gang that may give up its own pods on a lost node, so that their engine replaces them at once."""
-    return Right(POD, ("delete",), "status: free what a lost node holds", True)
+    why = "failure.force_delete: free what a lost node holds"
+    return [Right(POD, ("list", "delete"), why, True), Right(POD_STATUS, ("patch",), f"{why}, for a Job's pods", True)]
+
+
+def for_force_delete() -> list[Right]:
+    """Of whoever starts such a gang: nobody can give a right that he does not have."""
+    why = "run: failure.force_delete's account"
+    own = [Right(kind, ("create", "patch", "delete"), why, True) for kind in (ACCOUNT, ROLE, BINDING)]
+    return [*own, *force_delete()]
 
 
 def role(name: str, namespace: str, wanted: Iterable[Right]) -> dict[str, Any]:

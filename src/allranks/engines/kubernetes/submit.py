@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from allranks.engines.kubernetes import delivery, render
@@ -28,16 +28,16 @@ def submit(client: Client, plan: Plan) -> Object:
     """Make the objects of a plan; return the engine's own. Raises EngineError, having left nothing, or saying what."""
     main = render.main_document(plan)
     namespace = str(main["metadata"]["namespace"])
-    free_the_name(client, main, namespace)
+    free_the_name(client, plan, namespace)
     made: list[Object] = []
     try:
-        *others, last = _in_order(plan)
+        *others, last = in_order(plan)
         for document in others:
             made.append(client.create(document, namespace))
         made.append(_create_last(client, last, namespace))
-        _belong_to(client, made[-1], made[:-1], namespace)
+        belong_to(client, made[-1], made[:-1], namespace)
     except BaseException as error:
-        _undo(client, made, namespace, error)
+        undo(client, made, namespace, error)
         raise
     return made[-1]
 
@@ -56,7 +56,12 @@ def _create_last(client: Client, main: Mapping[str, Any], namespace: str) -> Obj
 
 def check(client: Client, plan: Plan) -> None:
     """Have the API server judge every object, making none. Raises EngineError for the first that it refuses."""
-    for document in _in_order(plan):
+    check_all(client, in_order(plan))
+
+
+def check_all(client: Client, documents: Sequence[Mapping[str, Any]]) -> None:
+    """The same of some objects."""
+    for document in documents:
         try:
             client.create(document, str(document["metadata"]["namespace"]), dry_run=True)
         except EngineError as error:
@@ -64,7 +69,7 @@ def check(client: Client, plan: Plan) -> None:
                 raise
 
 
-def _in_order(plan: Plan) -> list[dict[str, Any]]:
+def in_order(plan: Plan) -> list[dict[str, Any]]:
     """The secret first, its value made now, and the engine's own object last: its pods find all that they mount."""
     *others, main = plan.documents
     with_value = [_with_value(document) if document["kind"] == "Secret" else document for document in others]
@@ -74,10 +79,11 @@ def _in_order(plan: Plan) -> list[dict[str, Any]]:
 def _with_value(secret: Mapping[str, Any]) -> dict[str, Any]:
     if secret["metadata"]["name"] != delivery.name_of(secret["metadata"]["labels"][delivery.RUN]):
         return dict(secret)
-    return {**secret, "stringData": {delivery.SECRET: secrets.token_hex(32)}}
+    return {**secret, "stringData": {**secret.get("stringData", {}), delivery.SECRET: secrets.token_hex(32)}}
 
 
-def _belong_to(client: Client, owner: Object, others: list[Object], namespace: str) -> None:
+def belong_to(client: Client, owner: Object, others: list[Object], namespace: str) -> None:
+    """Have the owner's deletion take the others too."""
     reference = {
         "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
         "uid": owner["metadata"]["uid"],
@@ -87,7 +93,7 @@ def _belong_to(client: Client, owner: Object, others: list[Object], namespace: s
         client.patch(kind_of(one), one["metadata"]["name"], change, namespace)
 
 
-def _undo(client: Client, made: list[Object], namespace: str, error: BaseException) -> None:
+def undo(client: Client, made: list[Object], namespace: str, error: BaseException) -> None:
     """Remove what was made, or say in the error exactly what could not be."""
     left = []
     for one in reversed(made):
@@ -103,13 +109,14 @@ def _undo(client: Client, made: list[Object], namespace: str, error: BaseExcepti
 # The name
 
 
-def free_the_name(client: Client, main: Mapping[str, Any], namespace: str) -> None:
+def free_the_name(client: Client, plan: Plan, namespace: str) -> None:
     """Make room for a run: one of that name that is over goes, one that is alive is an error."""
+    main = render.main_document(plan)
     kind, name = kind_of(main), str(main["metadata"]["name"])
     try:
         there = client.get(kind, name, namespace)
     except (Missing, NotInstalled):
-        _remove_leftovers(client, main, namespace)
+        _remove_leftovers(client, plan, namespace)
         return
     labels = there["metadata"].get("labels") or {}
     if delivery.RUN not in labels:
@@ -122,15 +129,14 @@ def free_the_name(client: Client, main: Mapping[str, Any], namespace: str) -> No
             "or give this one another name: '--name OTHER'."
         )
     remove(client, there, namespace, GONE_WITHIN)
-    _remove_leftovers(client, main, namespace)
+    _remove_leftovers(client, plan, namespace)
 
 
-def _remove_leftovers(client: Client, main: Mapping[str, Any], namespace: str) -> None:
+def _remove_leftovers(client: Client, plan: Plan, namespace: str) -> None:
     """Of a client that died between two objects, and of an owner whose garbage is still being collected."""
-    run = main["metadata"]["labels"][delivery.RUN]
-    name = delivery.name_of(run)
-    for version, kind in (("v1", "Secret"), ("v1", "ConfigMap")):
-        client.delete(kind_of({"apiVersion": version, "kind": kind}), name, namespace)
+    for document in plan.documents[:-1]:
+        if document["metadata"]["name"] == delivery.name_of(plan.name):
+            client.delete(kind_of(document), document["metadata"]["name"], namespace)
 
 
 def remove(client: Client, main: Object, namespace: str, timeout: float) -> list[Object]:

@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from allranks.engines.kubernetes import exec
 from allranks.engines.kubernetes.client import Client
 from allranks.engines.kubernetes.exec import STDERR, Session
-from allranks.engines.kubernetes.look import AGENT, PLAN
 from allranks.engines.kubernetes.pods import Pod
 from allranks.engines.terminal import CHUNK, raw_input, size, wakes
 from allranks.errors import EngineError
@@ -24,7 +23,7 @@ def serve(client: Client, pod: Pod) -> int:
     """Run the node's shell until it ends; return its exit code. Raises EngineError when the line to it breaks."""
     on_terminal = os.isatty(0)
     known = [f"{name}={os.environ[name]}" for name in FROM_THE_TERMINAL if on_terminal and name in os.environ]
-    argv = [*AGENT, "shell", PLAN, *known]
+    argv = [*pod.agent("shell"), *known]
     namespace = str(pod.raw["metadata"]["namespace"])
     with (
         exec.session(client, pod.name, pod.container, argv, namespace, stdin=True, tty=on_terminal) as session,

@@ -15,7 +15,7 @@ from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.exec import Lines
 from allranks.engines.kubernetes.kinds import kind_of
-from allranks.engines.kubernetes.look import RECORD, NodeOf, glance
+from allranks.engines.kubernetes.look import NodeOf, glance
 from allranks.engines.kubernetes.pods import Pod, read_record
 from allranks.engines.kubernetes.refusals import Missing, Unreachable
 from allranks.engines.kubernetes.state import Sight, compose
@@ -137,7 +137,7 @@ class Watch(threading.Thread):
                 self._lines.close()
             namespace = str(pod.raw["metadata"]["namespace"])
             self._of = pod.uid
-            self._lines = Lines(self._client, pod.name, pod.container, (*RECORD, "--follow"), namespace)
+            self._lines = Lines(self._client, pod.name, pod.container, pod.agent("record", "--follow"), namespace)
 
     def _compose(self) -> Status:
         line = self._lines.newest if self._lines else ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.kubernetes import delivery, pod, render
+from allranks.engines.kubernetes import delivery, free, pod, render
 from allranks.engines.kubernetes.manifest import Explained, without_nothing
 from allranks.errors import SpecError
 
@@ -44,6 +44,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     spec = _over_ssh(job, admission) if over_ssh else _agents(job, admission)
     documents = [
         *delivery.documents(job, ENGINE, namespace, names),
+        *free.documents(job, ENGINE, namespace),
         *([admission.group] if admission.group else []),
         render.main_object(job, ENGINE, admission, namespace, "kubeflow.org/v2beta1", "MPIJob", spec),
     ]

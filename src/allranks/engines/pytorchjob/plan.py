@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.kubernetes import delivery, pod, render
+from allranks.engines.kubernetes import delivery, free, pod, render
 from allranks.engines.kubernetes.manifest import Explained
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     names = [f"{job.name}-master-0", *(f"{job.name}-worker-{node}" for node in range(job.nodes - 1))]
     documents = [
         *delivery.documents(job, ENGINE, namespace, names),
+        *free.documents(job, ENGINE, namespace),
         *([admission.group] if admission.group else []),
         render.main_object(job, ENGINE, admission, namespace, "kubeflow.org/v1", "PyTorchJob", _spec(job, admission)),
     ]

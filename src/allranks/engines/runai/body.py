@@ -22,7 +22,7 @@ def body(job: Job) -> dict[str, Any]:
         "image": job.image,
         "workingDir": job.workdir if (job.workdir or "").startswith("/") else None,
         "environmentVariables": [{"name": "TMPDIR", "value": f"{command_line.STATE}/tmp"}],
-        "annotations": [{"name": name, "value": value} for name, value in job.network.annotations.items()],
+        "annotations": [{"name": name, "value": value} for name, value in _annotations(job).items()],
         "labels": [{"name": name, "value": value} for name, value in delivery.labels(job, "runai").items()],
         "distributedFramework": "PyTorch",
         "numWorkers": job.nodes - 1,
@@ -32,6 +32,10 @@ def body(job: Job) -> dict[str, Any]:
         "cleanPodPolicy": job.failure.clean.capitalize(),
     })  # fmt: skip
     return {"name": job.name, "masterSpecSameAsWorker": True, "spec": spec}
+
+
+def _annotations(job: Job) -> dict[str, str]:
+    return {**job.network.annotations, **command_line.noted(job, 2)}
 
 
 def _compute(job: Job) -> dict[str, Any]:

@@ -34,10 +34,16 @@ os.execvp("python3", ["python3", d + "/agent.pyz", "init", d + "/plan.json"])
 def argv(job: Job, version: int, pieces: Sequence[str]) -> list[str]:
     """The words of the command; version 1 or 2 of runai. ``pieces`` are those of the agent."""
     words = _first(job, version)
-    words += _common(job)
+    words += _common(job, version)
     words += _second(job, len(pieces)) if version == 1 else _mounts(job)
     command = ["python3", "-c", BOOTSTRAP % {"state": STATE, "pieces": len(pieces)}]
     return [*words, "--command", "--", *(command if version == 1 else delivery.COMMAND)]
+
+
+def noted(job: Job, version: int) -> dict[str, str]:
+    """Annotations of the pods, by which the run is found and asked."""
+    agent = f"{STATE}/mounted/{delivery.AGENT}" if version == 1 else f"{delivery.CODE}/{delivery.AGENT}"
+    return {**delivery.noted(job), delivery.FILES: f"{agent}:{STATE}/state/plan.json"}
 
 
 def line(words: Sequence[str]) -> str:
@@ -60,7 +66,7 @@ def _first(job: Job, version: int) -> list[str]:
     return ["runai", "training", "pytorch", "submit", job.name, *named]
 
 
-def _common(job: Job) -> list[str]:
+def _common(job: Job, version: int) -> list[str]:
     """What both versions call the same. One worker less than there are nodes: the master is node 0."""
     options = [("--image", str(job.image)), ("--workers", str(job.nodes - 1))]
     wanted = job.resources
@@ -70,6 +76,7 @@ def _common(job: Job) -> list[str]:
         options.append(("--extended-resource", f"{wanted.gpu_resource}={wanted.gpus}"))
     options += [("--extended-resource", f"{name}={amount}") for name, amount in wanted.extra.items()]
     options += [("--annotation", f"{name}={value}") for name, value in job.network.annotations.items()]
+    options += [("--annotation", f"{name}={value}") for name, value in noted(job, version).items()]
     options += [("--label", f"{name}={value}") for name, value in delivery.labels(job, "runai").items()]
     options += [("-e", f"TMPDIR={STATE}/tmp")]
     if (job.workdir or "").startswith("/"):

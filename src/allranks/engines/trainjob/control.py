@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from allranks.engines.kubernetes.control import KubernetesEngine
-from allranks.engines.kubernetes.kinds import TRAINJOB
+from allranks.engines.kubernetes.kinds import TRAINING_RUNTIME, TRAINJOB
 from allranks.engines.kubernetes.pods import Object, of_job
 
 STEP = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -16,4 +16,10 @@ def node_of(pod: Object) -> int | None:
     return of_job(pod) if step == NODE else None
 
 
-ENGINE = KubernetesEngine(name="trainjob", summary="TrainJob of Kubeflow Trainer", kind=TRAINJOB, node_of=node_of)
+ENGINE = KubernetesEngine(
+    name="trainjob",
+    summary="TrainJob of Kubeflow Trainer",
+    kind=TRAINJOB,
+    beside=(TRAINING_RUNTIME,),
+    node_of=node_of,
+)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from allranks.engines.jobset import plan as jobset
-from allranks.engines.kubernetes import delivery, pod, render
+from allranks.engines.kubernetes import delivery, free, pod, render
 from allranks.engines.kubernetes.manifest import Explained, without_nothing
 from allranks.errors import SpecError
 
@@ -61,6 +61,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     made = _on_existing(job, admission, cluster) if runtime else _on_own(job, admission, namespace)
     documents = [
         *delivery.documents(job, ENGINE, namespace, names),
+        *free.documents(job, ENGINE, namespace),
         *([admission.group] if runtime and admission.group else []),
         *([] if runtime else [_runtime(job, admission, namespace)]),
         render.main_object(job, ENGINE, admission, namespace, API, "TrainJob", made),
