@@ -12,16 +12,12 @@ from ruamel.yaml import YAML
 from tests.cluster.engines.conftest import Space
 from tests.cluster.engines.kubectl import apply, kubectl
 
-pytestmark = pytest.mark.gang
-
 QUEUE = Path(__file__).parents[1] / "smoke" / "kueue.yaml"
 """One CPU for all gangs of the test's namespace."""
 
 
 @pytest.fixture
 def queue(space: Space) -> Iterator[str]:
-    if "clusterqueues.kueue.x-k8s.io" not in kubectl("get", "crd", "-o", "name"):
-        pytest.skip("that cluster has no Kueue")
     for document in YAML(typ="safe", pure=True).load_all(Template(QUEUE.read_text()).substitute(namespace=space.name)):
         apply(space.name, document)
     try:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.cluster import faults
+from tests.cluster.cluster import Cluster
 from tests.cluster.engines.conftest import Space
 from tests.cluster.engines.kubectl import kubectl
 from tests.cluster.engines.test_gangs import STEPS, cancelled, first_steps, python
 
-pytestmark = pytest.mark.gang
-
 ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
-NODES = shlex.split(os.environ.get("ALLRANKS_TEST_NODES", f"{sys.executable} -m tests.cluster"))
-"""The command that takes a node's power (``kill n2``) and gives it back (``start n2``)."""
 APART = {
     "topologySpreadConstraints": [{
         "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
@@ -30,12 +25,12 @@ APART = {
 
 
 @pytest.fixture
-def lost() -> Iterator[list[str]]:
+def lost(cluster: Cluster) -> Iterator[list[str]]:
     """Nodes that a test has taken the power from; they have it again afterwards."""
     names: list[str] = []
     yield names
     for name in names:
-        subprocess.run([*NODES, "start", name], check=True, timeout=120)
+        faults.power_on(cluster, name)
         kubectl("wait", "--for=condition=Ready", f"node/{name}", "--timeout=50s")
 
 
@@ -43,7 +38,7 @@ def lose(space: Space, status: dict[str, Any], node: int, lost: list[str]) -> fl
     pod = status["nodes"][node]["name"]
     lost.append(kubectl("-n", space.name, "get", "pod", pod, "-o", "jsonpath={.spec.nodeName}"))
     began = time.time()
-    subprocess.run([*NODES, "kill", lost[-1]], check=True, timeout=60)
+    faults.power_off(space.cluster, lost[-1])
     return began
 
 

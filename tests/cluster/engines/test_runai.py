@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.engines.conftest import Space
-from tests.cluster.engines.kubectl import KUBECTL, kubectl
+from tests.cluster.engines.kubectl import kubectl
 from tests.cluster.engines.test_gangs import ENDS, STEPS, kill, pods, python
 from tests.engines.runai import stand_in
-
-pytestmark = pytest.mark.gang
 
 
 @pytest.fixture(params=["1", "2"])
@@ -23,7 +21,7 @@ def record(space: Space, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     found = stand_in.install(space.folder, sys.executable)
     told = {
         "PATH": f"{space.folder}:{os.environ['PATH']}", "RUNAI_VERSION": request.param, "RUNAI_RECORD": str(found),
-        "RUNAI_NAMESPACE": space.name, "KUBECTL": KUBECTL,
+        "RUNAI_NAMESPACE": space.name, "KUBECTL": str(space.cluster.binary),
     }  # fmt: skip
     for name, value in told.items():
         monkeypatch.setenv(name, value)
