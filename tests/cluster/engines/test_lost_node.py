@@ -15,6 +15,8 @@ from tests.cluster.engines.conftest import Space
 from tests.cluster.engines.kubectl import kubectl
 from tests.cluster.engines.test_gangs import STEPS, cancelled, first_steps, python
 
+pytestmark = pytest.mark.long
+
 ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
 APART = {
     "topologySpreadConstraints": [{

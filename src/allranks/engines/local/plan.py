@@ -31,6 +31,7 @@ WHY_NOT = {
     "volumes": "the ranks see this machine's own files",
     "schedule": "nothing queues on this machine",
     "failure.clean": "a gang's processes always end with it",
+    "failure.force_delete": "there are no pods on this machine",
     "failure.ttl": "the last runs of a name are kept until it is used again",
     "pod": "there are no pods on this machine",
     "container": "there are no containers on this machine",
