@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT))  # the tests' cluster is no part of the package
 
 from tests.cluster import faults, pods  # noqa: E402
 from tests.cluster.cluster import Cluster  # noqa: E402
+from tests.cluster.errors import ClusterError  # noqa: E402
 from tests.cluster.images.kinds import BASE  # noqa: E402
 from tests.cluster.namespace import Namespace, await_gone  # noqa: E402
 
@@ -40,6 +41,9 @@ STEP = re.compile(r"rank (\d+) \| step (\d+) at ([\d.]+)")
 
 class Wrong(Exception):
     """What should have happened did not."""
+
+
+BROKEN = (Wrong, ClusterError, OSError, LookupError, ValueError, subprocess.TimeoutExpired)
 
 
 @dataclass
@@ -154,7 +158,7 @@ def kill_agent(gang: Gang, status: dict[str, Any], turn: int) -> tuple[float, di
     """Kill -9 of the agent of a node, node 1's first."""
     node = (turn + 1) % 2
     found = pods.find(gang.cluster, gang.pod(status, node), gang.space.name)
-    agent = next(pid for pid in found.processes.values() if _is_agent(pid))
+    (agent,) = [pid for pid in found.processes.values() if _is_agent(pid)]
     began = time.time()
     os.kill(agent, signal.SIGKILL)
     return began, {"kind": "node_lost", "node": node}
@@ -264,7 +268,7 @@ def ends(cluster: Cluster, engine: str, folder: Path, fails: bool) -> Row:
         causes = [(cause["attempt"], cause["exit"]) for cause in told["causes"]]
         if causes != ([(0, 7), (1, 7)] if fails else []):
             row.wrong.append(f"status tells of {causes}: {told['reason']}")
-    except Exception as problem:
+    except BROKEN as problem:
         row.wrong.append(str(problem))
     finally:
         _close(gang)
@@ -291,9 +295,10 @@ def broken(cluster: Cluster, engine: str, folder: Path, args: argparse.Namespace
             for turn in range(args.times):
                 try:
                     LONGER[name](gang, row) if name in LONGER else meet(gang, row, turn)
-                except Exception as problem:
+                except BROKEN as problem:
                     row.wrong.append(f"time {turn + 1}: {problem}")
-            print(row.line(args.times), *row.wrong, sep="\n", flush=True)
+            each = "  each: " + " ".join(f"{seconds:.2f}" for seconds in row.took)
+            print(row.line(args.times), each, *row.wrong, sep="\n", flush=True)
     finally:
         _close(gang)
     return rows

@@ -1,4 +1,4 @@
-"""Every engine, and each way that mpijob has, tells ranks the same about themselves; no engine needs more than Python."""
+"""Every engine, and each way that mpijob has, tells ranks the same of themselves; no engine needs more than Python."""
 
 from __future__ import annotations
 
