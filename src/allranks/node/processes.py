@@ -59,6 +59,15 @@ def read(pid: int) -> Optional[Process]:
     return Process(pid, int(fields[1]), int(fields[3]), fields[0], int(fields[17]))
 
 
+def name_of(pid: int) -> str:
+    """What the kernel calls it, at most 15 characters; empty when there is none of that pid (any more)."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().rstrip("\n")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def running() -> Iterator[Process]:
     """All processes that /proc shows."""
     for name in os.listdir("/proc"):

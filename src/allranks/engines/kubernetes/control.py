@@ -235,6 +235,7 @@ class KubernetesEngine:
         found = client.list(POD, namespace, labels=f"{delivery.RUN}={name}")
         numbered = [(self.node_of(raw), raw) for raw in found]
         made = [pods.Pod(node, raw) for node, raw in numbered if node is not None]
+        made += pods.speakers(found, self.node_of)
         return sorted(made, key=lambda pod: (pod.node, pod.created))
 
     def _watch(self, client: Client, main: Object) -> Watch:

@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 
 from allranks.engines.engine import LogFilter, LogLine
 from allranks.engines.kubernetes.client import Client
-from allranks.engines.kubernetes.pods import Pod
+from allranks.engines.kubernetes.pods import SPEAKER, Pod
 from allranks.engines.kubernetes.refusals import Refused, Unreachable
 from allranks.engines.kubernetes.watch import Watch
 from allranks.errors import EngineError, UsageError
@@ -42,16 +42,19 @@ class Wanted:
     filter: LogFilter
     first: int
     last: int | None
+    ranks_per_node: int
 
     def takes(self, line: LogLine) -> bool:
         """Whether to show this line."""
         if line.attempt < self.first or (self.last is not None and line.attempt > self.last):
             return False
-        ranks = self.filter.ranks
-        return not ranks or line.rank in ranks
+        ranks, nodes = self.filter.ranks, self.filter.nodes
+        return (not ranks or line.rank in ranks) and (not nodes or line.node in nodes)
 
     def takes_node(self, node: int, ranks: int) -> bool:
-        """Whether anything of this node can be wanted."""
+        """Whether anything of this node can be wanted; a speaker's lines are of any node."""
+        if node == SPEAKER:
+            return True
         if self.filter.nodes and node not in self.filter.nodes:
             return False
         return not self.filter.ranks or any(rank // max(ranks, 1) == node for rank in self.filter.ranks)
@@ -61,15 +64,16 @@ def wanted(status: Status, asked: LogFilter) -> Wanted:
     """Raises UsageError for ranks and nodes that the run does not have."""
     _within("rank", asked.ranks, status.world_size, status.name)
     _within("node", asked.nodes, len(status.nodes), status.name)
+    ranks = status.world_size // max(len(status.nodes), 1)
     if asked.attempt is not None:
-        return Wanted(asked, asked.attempt, asked.attempt)
+        return Wanted(asked, asked.attempt, asked.attempt, ranks)
     if asked.command is not None:
         command = next((one for one in status.commands if one.number == asked.command), None)
         last = command.last_attempt if command and command.is_over else None
-        return Wanted(asked, max(asked.since or 0, command.attempt if command else 0), last)
+        return Wanted(asked, max(asked.since or 0, command.attempt if command else 0), last, ranks)
     if asked.since is None and asked.after is None:
-        return Wanted(asked, status.attempt, None)
-    return Wanted(asked, asked.since or 0, None)
+        return Wanted(asked, status.attempt, None, ranks)
+    return Wanted(asked, asked.since or 0, None, ranks)
 
 
 def _within(what: str, numbers: frozenset[int], size: int, name: str) -> None:
@@ -95,7 +99,7 @@ def _of_pod(client: Client, pod: Pod, chosen: Wanted) -> Iterator[LogLine]:
             continue
         try:
             for _, text in _stream(client, pod, since=_time(chosen.filter.after), previous=previous):
-                line = _line(pod.node, text)
+                line = _line(pod.node, text, chosen.ranks_per_node)
                 if line is not None and chosen.takes(line):
                     yield line
         except Refused as refused:
@@ -103,11 +107,15 @@ def _of_pod(client: Client, pod: Pod, chosen: Wanted) -> Iterator[LogLine]:
                 raise
 
 
-def _line(node: int, text: str) -> LogLine | None:
+def _line(node: int, text: str, ranks: int) -> LogLine | None:
     found = parse(text)
     if found is None:
         return None
-    attempt, _, rank, said = found
+    attempt, launchers, rank, said = found
+    if node == SPEAKER and rank is not None:
+        node = rank // max(ranks, 1)
+    elif node == SPEAKER and launchers is not None:
+        node = launchers
     return LogLine(attempt, node, rank, said)
 
 
@@ -179,7 +187,7 @@ class _Follower(threading.Thread):
                 continue
             self._seen = self._seen + 1 if at == self._last else 1
             self._last = at
-            line = _line(self._pod.node, text)
+            line = _line(self._pod.node, text, self._chosen.ranks_per_node)
             if line is not None and self._chosen.takes(line):
                 self._out.put(line)
             if self.closing.is_set():
@@ -195,7 +203,7 @@ def follow(
     until: float | None = None
     try:
         while True:
-            for pod in watch.pods:
+            for pod in (*watch.pods, *watch.speakers):
                 begun = bool(pod.state) and "waiting" not in pod.state
                 if begun and pod.uid not in followers and chosen.takes_node(pod.node, ranks):
                     followers[pod.uid] = _Follower(client, pod, chosen, lines)
@@ -220,6 +228,7 @@ def _are_all_told(followers: Mapping[str, _Follower], chosen: Wanted, status: St
     """Whether every wanted node has been followed to its end: one that was quick may not have been seen yet."""
     told = {one.node for one in followers.values()}
     wanted = {node.node for node in status.nodes if chosen.takes_node(node.node, ranks)}
+    told |= wanted if SPEAKER in told else set()
     return status.is_over and wanted <= told and all(one.ended for one in followers.values())
 
 
@@ -238,6 +247,8 @@ def _drain(lines: queue.Queue[LogLine]) -> Generator[LogLine, None, bool]:
 def gone(pods: Sequence[Pod], chosen: Wanted, status: Status, ranks: int) -> Iterator[LogLine]:
     """A line for each wanted node whose pod is no more. Raises EngineError where that is so of all."""
     there = {pod.node for pod in pods}
+    if SPEAKER in there:
+        return
     asked = [node.node for node in status.nodes if chosen.takes_node(node.node, ranks)]
     if asked and not there & set(asked):
         told = f"run {status.name}: the pods that could tell are gone, and with them what they printed"

@@ -39,8 +39,8 @@ def look(client: Client, engine: str, main: Object, node_of: NodeOf, *, ask: boo
 def glance(client: Client, engine: str, main: Object, node_of: NodeOf) -> Sight:
     """What the API server alone knows."""
     namespace, name = str(main["metadata"]["namespace"]), str(main["metadata"]["name"])
-    found = pods.by_node(client.list(POD, namespace, labels=f"{delivery.RUN}={name}"), node_of)
-    sight = Sight(engine, main, found)
+    found = client.list(POD, namespace, labels=f"{delivery.RUN}={name}")
+    sight = Sight(engine, main, pods.by_node(found, node_of), speakers=pods.speakers(found, node_of))
     if ending(main) or sight.is_whole:
         return sight
     events, notes = _events(client, namespace, name)

@@ -17,9 +17,13 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 """Label and annotation by which Kubernetes numbers the pods of an Indexed Job (the label from 1.28 on)."""
 
 
+SPEAKER = -1
+"""In place of a node: a pod that holds none, and in whose output the ranks' lines are (mpirun's)."""
+
+
 @dataclass(frozen=True)
 class Pod:
-    """One pod of the gang. ``node`` is which node it is, ``raw`` the API server's object."""
+    """One pod of the gang. ``node`` is which node it is, or SPEAKER; ``raw`` the API server's object."""
 
     node: int
     raw: Object
@@ -136,6 +140,11 @@ def by_node(found: Iterable[Object], node_of: Callable[[Object], int | None]) ->
             if node not in chosen or _rank(pod) > _rank(chosen[node]):
                 chosen[node] = pod
     return chosen
+
+
+def speakers(found: Iterable[Object], node_of: Callable[[Object], int | None]) -> list[Pod]:
+    """The pods of a run that are no node."""
+    return [Pod(SPEAKER, raw) for raw in found if node_of(raw) is None]
 
 
 def _rank(pod: Pod) -> tuple[bool, bool, str]:

@@ -7,7 +7,7 @@ engine's object tells the end where nobody is left to.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from allranks.engines.kubernetes import conditions, delivery
@@ -25,7 +25,10 @@ NOT_YET = "its agent has not reported yet"
 
 @dataclass(frozen=True)
 class Sight:
-    """What was seen of a run at one moment. ``queue`` is why its pods are held back, if they are."""
+    """What was seen of a run at one moment. ``queue`` is why its pods are held back, if they are.
+
+    ``speakers`` are its pods that are no node.
+    """
 
     engine: str
     main: Object
@@ -34,6 +37,7 @@ class Sight:
     queue: str = ""
     record: Status | None = None
     notes: tuple[str, ...] = ()
+    speakers: Sequence[Pod] = ()
 
     @property
     def name(self) -> str:

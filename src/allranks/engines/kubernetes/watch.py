@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from allranks.engines.kubernetes import kept
@@ -66,6 +67,10 @@ class Watch(threading.Thread):
     @property
     def pods(self) -> list[Pod]:
         return list(self._sight.pods.values())
+
+    @property
+    def speakers(self) -> Sequence[Pod]:
+        return self._sight.speakers
 
     @property
     def is_over(self) -> bool:

@@ -26,6 +26,11 @@ MPIS_OWN = ("OMPI_", "PMIX_", "PRTE_")
 AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
 LOOK_EVERY, LOOK_FOR, FOR_EVER = 0.05, 3.0, 1e9
 NOBODY = 0
+SSHD = "sshd"
+"""How the names of sshd's own processes begin: one for each that knocks, which we inherit when its parent is quicker.
+
+It ends with 255 where somebody only looked whether the door is open.
+"""
 SOFTWARE_ERROR = 70
 
 
@@ -100,11 +105,12 @@ class _Launcher:
             if found is not None and found.si_signo != signal.SIGCHLD:
                 self._end_ranks()
                 return 128 + found.si_signo
-            for pid, code in _reap():
+            for pid, code, name in _reap():
                 if pid == self._mpirun:
                     return code
                 if pid != self._sshd:  # Open MPI's daemon, unless a rank has left something
-                    look_until, last = time.monotonic() + LOOK_FOR, code
+                    if not name.startswith(SSHD):
+                        look_until, last = time.monotonic() + LOOK_FOR, code
                     continue
                 self._sshd = NOBODY  # whoever has come in is not disturbed by that
                 if self._is_empty():
@@ -193,16 +199,18 @@ def host_names(gang: Gang) -> List[str]:
     return [next((name for name in listed if name in pod.names), pod.names[0]) for pod in gang.pods]
 
 
-def _reap() -> Iterator[Tuple[int, int]]:
-    """Pid and exit code of every child that has ended."""
+def _reap() -> Iterator[Tuple[int, int, str]]:
+    """Pid, exit code and name of every child that has ended."""
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if not pid:
+        if found is None:
             return
-        yield pid, os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+        name = processes.name_of(found.si_pid)  # as long as it is a zombie
+        pid, status = os.waitpid(found.si_pid, 0)
+        yield pid, os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status), name
 
 
 def _send(pid: int, number: int) -> None:

@@ -1,0 +1,67 @@
+"""Every engine, and each way that mpijob has, tells ranks the same of themselves; no engine needs more than Python."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from allranks.node.environment import IDENTITY, SOMEBODY_ELSES
+from tests.cluster.engines.conftest import Space
+from tests.cluster.images.kinds import BASE
+
+ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
+OVER_SSH = {"engines": {"mpijob": {"start": "mpirun"}}}
+MPIRUN = {"launcher": "mpirun"}
+WHO = """
+import json, os, socket
+known = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HOME", "PATH"))}
+known["dials"] = socket.gethostbyname(os.environ["MASTER_ADDR"])
+known["is"] = socket.gethostbyname(socket.gethostname())
+print(json.dumps(known))
+"""
+
+
+def expected(rank: int) -> dict[str, str]:
+    """All that a rank is told of itself, but where and at which port rank 0 is."""
+    node, local = divmod(rank, 2)
+    return {
+        "RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": "2", "LOCAL_SIZE": "2",
+        "NODE_RANK": str(node), "GROUP_RANK": str(node), "ALLRANKS_RUN": "gang", "ALLRANKS_NODE": str(node),
+        "ALLRANKS_NODES": "2", "ALLRANKS_ATTEMPT": "0", "TORCHELASTIC_RUN_ID": "gang",
+        "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "2",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["local", *ENGINES])
+def test_ranks_of_every_engine_are_told_the_same_in_an_image_with_nothing_but_python(
+    space: Space, foreign: str, engine: str
+) -> None:
+    ranks = told(space, engine, image=foreign)
+    assert [same(env) for env in ranks] == [expected(rank) for rank in range(4)]
+    for env in ranks:
+        left_over = [name for name in env if SOMEBODY_ELSES.fullmatch(name) and name not in IDENTITY]
+        assert left_over == []
+
+
+@pytest.mark.parametrize("shape", [OVER_SSH, MPIRUN], ids=["mpirun starts the agents", "mpirun starts the ranks"])
+def test_ranks_below_mpirun_are_told_the_same(space: Space, shape: dict[str, Any]) -> None:
+    ranks = told(space, "mpijob", image=BASE, **shape)
+    assert [same(env) for env in ranks] == [expected(rank) for rank in range(4)]
+
+
+def told(space: Space, engine: str, **fields: Any) -> list[dict[str, str]]:
+    """The environment of each rank; all of them find rank 0 at one place, where it is."""
+    done = space.allranks("run", "--engine", engine, str(space.spec(run=["python3", "-c", WHO], **fields)))
+    assert done.returncode == 0, done.stderr
+    lines = dict(line.split(" | ", 1) for line in done.stdout.splitlines())
+    ranks: list[dict[str, str]] = [json.loads(lines[f"rank {rank}"]) for rank in range(4)]
+    assert len({(env["MASTER_ADDR"], env["MASTER_PORT"]) for env in ranks}) == 1
+    if engine != "local":
+        assert {env["dials"] for env in ranks} == {ranks[0]["is"]}
+    return ranks
+
+
+def same(env: dict[str, str]) -> dict[str, str]:
+    return {name: env[name] for name in IDENTITY if name in env and name not in ("MASTER_ADDR", "MASTER_PORT")}
