@@ -314,6 +314,7 @@ class KubernetesRun:
         until = time.monotonic() + timeout
         while not self.watch.is_over and time.monotonic() < until:
             time.sleep(POLL)
-        over = self.watch.is_over
+        if not self.watch.is_over:
+            return False
         self.watch.close()
-        return over
+        return True
