@@ -67,6 +67,7 @@ class Gang:
     def __init__(self, cluster: Cluster, engine: str, run: str, folder: Path, **failure: Any) -> None:
         self.cluster, self.engine = cluster, engine
         self.space = Namespace(cluster, f"bench {engine}")
+        self._memory = folder / "state" / self.space.name  # all runs have one name
         spec = {
             "kind": "Job", "name": "gang", "nodes": 2, "ranks_per_node": 2, "image": BASE, "run": run,
             "env": {"OMP_NUM_THREADS": 1}, "volumes": [{"host": str(ROOT / "bench/programs"), "path": "/bench"}],
@@ -78,7 +79,7 @@ class Gang:
         self.allranks("run", "--detach", "--engine", engine, str(path))
 
     def allranks(self, *words: str) -> str:
-        env = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
+        env = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig), "XDG_STATE_HOME": str(self._memory)}
         argv = [sys.executable, "-m", "allranks", *words]
         done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=PATIENCE, check=False)
         if done.returncode:
