@@ -32,7 +32,6 @@ from tests.cluster.images.kinds import BASE  # noqa: E402
 from tests.cluster.namespace import Namespace, await_gone  # noqa: E402
 
 ENGINES = ("jobset", "mpijob", "trainjob", "pytorchjob")
-OBJECTS = {"jobset": "jobset", "mpijob": "mpijob", "trainjob": "trainjob", "pytorchjob": "pytorchjob"}
 PROGRAM = "says_steps.py"
 RANKS = 4
 PATIENCE = 180.0
@@ -282,7 +281,7 @@ def ends(cluster: Cluster, engine: str, folder: Path, fails: bool) -> Row:
 
 
 def _ended(gang: Gang, wanted: set[str]) -> float | None:
-    return time.time() if wanted & gang.space.conditions(OBJECTS[gang.engine], "gang") else None
+    return time.time() if wanted & gang.space.conditions(gang.engine, "gang") else None
 
 
 LONGER = {"cut-5s": brief_cut, "cut-60s": long_cut, "power": lose_power}
