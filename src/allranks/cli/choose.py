@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from allranks import engines
-from allranks.engines.engine import Engine
+from allranks.engines.engine import ONLY_REMEMBERED, Engine
 from allranks.errors import EngineError, NotFound, UsageError
 from allranks.node.status import Status
 
@@ -66,15 +66,22 @@ def pick_living(name: str | None) -> tuple[Engine, Status]:
 
 
 def _named(name: str) -> tuple[Engine, Status]:
+    """One that is there comes before one that is only remembered: another engine may have had the name before."""
     missing: list[NotFound] = []
     silent: list[str] = []
+    remembered: list[tuple[Engine, Status]] = []
     for engine in engines.usable():
         try:
-            return engine, engine.status(name)
+            status = engine.status(name)
+            if ONLY_REMEMBERED not in status.notes:
+                return engine, status
+            remembered.append((engine, status))
         except NotFound as error:
             missing.append(error)
         except EngineError as error:
             silent += [str(error)] if str(error) not in silent else []
+    if remembered:
+        return remembered[0]
     said = str(missing[0]) if missing else f"no run named {name}"
     raise NotFound("\n".join([said, *(f"It may be elsewhere: {why}" for why in silent)]))
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:  # pydantic costs a tenth of a second: `status`, `logs` and `c
     from allranks.spec.job import Job
 
 
+ONLY_REMEMBERED = "the cluster has it no more: this is what this machine saw last"
+"""A note of the status of a run that is over and gone from where it ran."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """What an engine would create, as a value: what prints is what is submitted.

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from allranks.engines.engine import ONLY_REMEMBERED
 from allranks.engines.kubernetes.kinds import CONFIGMAP, JOBSET
 from allranks.engines.kubernetes.rights import Right, rights
 from tests.cluster.engines.conftest import Space
@@ -66,7 +67,7 @@ def test_deleting_the_engines_object_deletes_all_and_status_remembers(space: Spa
     kubectl("-n", space.name, "delete", "jobset", "gang")
     status = space.status()
     assert (status["phase"], status["notes"]) == (
-        "cancelled", ["the cluster has it no more: this is what this machine saw last"],
+        "cancelled", [ONLY_REMEMBERED],
     )  # fmt: skip
     gone(space)
 

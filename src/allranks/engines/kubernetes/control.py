@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.engine import LogFilter, LogLine
+from allranks.engines.engine import ONLY_REMEMBERED, LogFilter, LogLine
 from allranks.engines.kubernetes import client as api
 from allranks.engines.kubernetes import delivery, kept, pods, state
 from allranks.engines.kubernetes.client import Client, Object
@@ -281,8 +281,8 @@ def _without_object(status: Status) -> Status:
     """A run that the cluster has no more, as it was seen last."""
     if not status.is_over:
         status.end("cancelled", "its object is not in the cluster any more: somebody deleted it", 143)
-    note = "the cluster has it no more: this is what this machine saw last"
-    return replace(status, notes=[*(line for line in status.notes if line != note), note], conditions=[])
+    notes = [*(line for line in status.notes if line != ONLY_REMEMBERED), ONLY_REMEMBERED]
+    return replace(status, notes=notes, conditions=[])
 
 
 class KubernetesRun:

@@ -86,7 +86,7 @@ def _replicas_of_workers(job: Job, template: dict[str, Any], count: int) -> dict
 
 def _run_policy(job: Job, admission: Admission, backoff: int) -> dict[str, Any]:
     made = render.run_policy(job, admission, backoffLimit=backoff)
-    made.why["backoffLimit"] = "of the launcher's pod alone; the ranks' restarts are the agents' (failure.restarts)"
+    made.why["backoffLimit"] = "of the launcher's pod alone: with more, a run that is given up ends only 43 s later"
     return made
 
 
@@ -117,6 +117,11 @@ def _notes(job: Job, over_ssh: bool) -> Iterator[str]:
         yield "engines.mpijob.start mpirun: the image needs mpirun, ssh and sshd, and one more pod runs mpirun"
     elif job.engines.mpijob.implementation != "openmpi":
         yield "engines.mpijob.implementation: only used with start: mpirun"
+    if job.failure.restarts > 1:
+        yield (
+            "failure.restarts: the launcher's pod can be replaced once; when it is lost again, the operator fails the "
+            "MPIJob, whatever restarts are left"
+        )
     if job.failure.ttl is not None:
         yield "failure.ttl: the operator removes the launcher's pod after it, and keeps the MPIJob"
     if job.launcher == "mpirun":

@@ -1,0 +1,45 @@
+"""Which run a name means, where several engines know the name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from allranks import engines
+from allranks.cli import choose
+from allranks.engines.engine import ONLY_REMEMBERED
+from allranks.errors import NotFound
+from allranks.node.status import Status
+
+
+class Knows:
+    """What of an engine is asked: it knows one run, or none."""
+
+    def __init__(self, phase: str = "", *notes: str) -> None:
+        self._phase, self._notes = phase, notes
+
+    def status(self, name: str) -> Status:
+        if not self._phase:
+            raise NotFound(f"no run named {name}")
+        return Status(name, "some", self._phase, notes=list(self._notes))
+
+
+NOT, THERE, REMEMBERED = Knows(), Knows("running"), Knows("cancelled", ONLY_REMEMBERED)
+
+
+@pytest.mark.parametrize(
+    ("known", "chosen"),
+    [([NOT, THERE], THERE), ([REMEMBERED, THERE], THERE), ([REMEMBERED, NOT], REMEMBERED)],
+    ids=["one that is there", "one that is there before one that is only remembered", "one that is only remembered"],
+)
+def test_a_name_means(monkeypatch: pytest.MonkeyPatch, known: list[Any], chosen: Any) -> None:
+    monkeypatch.setattr(engines, "usable", lambda: known)
+    engine, _ = choose.pick("gang")
+    assert engine is chosen
+
+
+def test_a_name_that_nobody_knows_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "usable", lambda: [NOT, NOT])
+    with pytest.raises(NotFound, match="no run named gang"):
+        choose.pick("gang")
