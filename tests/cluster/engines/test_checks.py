@@ -8,8 +8,7 @@ from tests.cluster.engines.conftest import Space
 def test_doctor_checks_pods_and_the_ways_between_them(space: Space) -> None:
     done = space.allranks("doctor", "--engine", "jobset", "--spec", str(space.spec()))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "error" not in done.stdout  # a warning there may be: a node of the tests has a small disk
-    assert "attempt 0: 4 ranks on 2 nodes" in done.stderr
+    assert not [line for line in done.stdout.splitlines() if line.startswith("error")]
 
 
 def test_bench_measures_between_pods(space: Space) -> None:

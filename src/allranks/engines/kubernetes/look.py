@@ -77,19 +77,24 @@ def record(client: Client, pod: Pod) -> Status | None:
 
 
 def find(client: Client, kinds: tuple[Kind, ...], name: str, namespaces: tuple[str, ...]) -> Object | None:
-    """The engine's object of that name, of the first of these kinds and namespaces that has it and is ours."""
+    """The engine's object of that name, the newest of those in these namespaces that are ours."""
+    found = [main for namespace in namespaces if (main := _in(client, kinds, name, namespace)) is not None]
+    return max(found, key=lambda main: str(main["metadata"]["creationTimestamp"]), default=None)
+
+
+def _in(client: Client, kinds: tuple[Kind, ...], name: str, namespace: str) -> Object | None:
+    """Of the first of these kinds that has it."""
     from allranks.engines.kubernetes.refusals import Missing, NotInstalled
 
-    for namespace in namespaces:
-        for kind in kinds:
-            try:
-                found = client.get(kind, name, namespace)
-            except (Missing, NotInstalled):
-                continue
-            except Refused as refused:
-                if refused.code == FORBIDDEN and kind != kinds[0]:
-                    continue  # of a kind that is only a way out where the other is not installed
-                raise
-            if delivery.RUN in (found["metadata"].get("labels") or {}):
-                return {"apiVersion": kind.api_version, "kind": kind.kind, **found}
+    for kind in kinds:
+        try:
+            found = client.get(kind, name, namespace)
+        except (Missing, NotInstalled):
+            continue
+        except Refused as refused:
+            if refused.code == FORBIDDEN and kind != kinds[0]:
+                continue  # of a kind that is only a way out where the other is not installed
+            raise
+        if delivery.RUN in (found["metadata"].get("labels") or {}):
+            return {"apiVersion": kind.api_version, "kind": kind.kind, **found}
     return None
