@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
@@ -16,6 +17,8 @@ from allranks.serving.front.metrics import Metrics
 
 OPEN = ("/", "/health", "/ready", "/metrics")
 """Paths that need no key: probes and scrapers have none, and the page asks for it."""
+HEARD, PATIENCE = 16 * 2**20, 5.0
+"""Bytes and seconds of a refused request that are taken in before the answer."""
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
@@ -44,6 +47,7 @@ class Door:
 
         refused = self._refusal(scope, headers)
         if refused:
+            await _hear_out(receive)
             await answer(refused)(scope, receive, numbered)
             return
         await self._app(scope, _Measured(receive, self._most), numbered)
@@ -60,6 +64,19 @@ class Door:
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
         found = hashlib.sha256(key.strip()).digest()
         return scheme.lower() == b"bearer" and hmac.compare_digest(found, self._key)
+
+
+async def _hear_out(receive: Receive) -> None:
+    """Take in what is still being sent: who is hung up on in the midst of it sees a broken pipe, and no answer."""
+    left, until = HEARD, asyncio.get_running_loop().time() + PATIENCE
+    while left > 0:
+        try:
+            message = await asyncio.wait_for(receive(), until - asyncio.get_running_loop().time())
+        except asyncio.TimeoutError:
+            return
+        if not message.get("more_body"):
+            return
+        left -= len(message.get("body", b""))
 
 
 def too_large(most: int) -> Refused:
