@@ -65,7 +65,7 @@ def g(tmp_path: Path) -> Iterator[IdleGang]:
 
 def test_commands_run_one_after_another_and_the_gang_is_idle_in_between(g: IdleGang) -> None:
     assert g.status()["phase"] == "idle"
-    assert cli("list").stdout.splitlines()[1].split()[1] == "idle"
+    assert cli("list").stdout.splitlines()[1].split()[1:3] == ["local", "idle"]
     done = g.exec(PYTHON, "show.py", "once")
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, [f"rank {r} | I am {r} once" for r in range(4)])
     failed = g.exec(PYTHON, "show.py", "fail")
