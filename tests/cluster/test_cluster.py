@@ -115,7 +115,7 @@ def test_a_stopped_kubelet_leaves_its_pods_running(cluster: Cluster, pod: str) -
 
 
 def test_the_api_server_and_an_operator_are_away_and_come_back(cluster: Cluster) -> None:
-    with faults.stopped(cluster, "kube-apiserver"), pytest.raises(OSError, match="refused|reset"):
+    with faults.stopped(cluster, "kube-apiserver"), pytest.raises(OSError, match=r"refused|reset"):
         cluster.api("/readyz")
     assert cluster.api("/readyz") == "ok"
     before = _starts("jobset")
