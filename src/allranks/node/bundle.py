@@ -7,13 +7,13 @@ processes start each other by, whether they run from the file or from the packag
 
 from __future__ import annotations
 
-import ast
 import os
 import zipfile
-from typing import Iterator, List, Tuple
+from typing import List
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EPOCH = (1980, 1, 1, 0, 0, 0)
+QUOTES = b'"' * 3
 MAIN = """import sys
 
 if sys.version_info < (3, 8):
@@ -53,21 +53,19 @@ def build(path: str) -> int:
 
 
 def without_docstrings(source: bytes) -> bytes:
-    """The same code, line by line, so that a traceback still names the right one."""
-    lines = source.split(b"\n")
-    for first, last, column in _docstrings(ast.parse(source)):
-        lines[first - 1 : last] = [b" " * column + b"''"] + [b""] * (last - first)
+    """The same code, line by line, so that a traceback still names the right one.
+
+    By lines and not by ``ast``, which takes a third of a second for all files. No text of ours that is used begins a
+    line; a test holds that.
+    """
+    lines = []
+    inside = docstring = False
+    for line in source.split(b"\n"):
+        begins = not inside and line.lstrip().startswith(QUOTES)
+        docstring = begins or (inside and docstring)
+        lines.append(line[: len(line) - len(line.lstrip())] + b"''" if begins else b"" if docstring else line)
+        inside ^= line.count(QUOTES) % 2 == 1
     return b"\n".join(lines)
-
-
-def _docstrings(tree: ast.AST) -> Iterator[Tuple[int, int, int]]:
-    """First and last line, and column, of each."""
-    for part in ast.walk(tree):
-        if not isinstance(part, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        if ast.get_docstring(part, clean=False) is not None:
-            text = part.body[0]
-            yield text.lineno, text.end_lineno or text.lineno, text.col_offset
 
 
 def _names() -> List[str]:
