@@ -97,11 +97,7 @@ def _processes() -> list[int]:
 
 
 def _setup(nodes: Sequence[str]) -> list[list[str]]:
-    kept = [
-        path
-        for path in dict.fromkeys([HOME, CHECKOUT, *MOUNTS])
-        if str(path).startswith(tuple(f"{o}/" for o in OVERLAID))
-    ]
+    kept = _below_overlays([HOME, CHECKOUT, *MOUNTS])
     commands = [f"mount -t tmpfs -o size=1g,mode=755 tmpfs {PRIVATE}".split()]
     for number, path in enumerate(kept):
         aside = PRIVATE / f"kept-{number}"

@@ -15,7 +15,6 @@ LIMITS = "limits: {nvidia.com/gpu: 2, rdma/rdma: 1, cpu: 8, memory: 32Gi}"
 HOSTFILE_OPTION = ", --hostfile, /etc/mpi/hostfile"
 LAUNCHER_IMAGE = "image: ghcr.io/acme/train:1\n            command"
 TRAINER = "  trainer:\n"
-RUNTIME_NAME = "  runtimeRef: {name: mpi}\n"
 
 # The rule, the case as a sentence, the manifest, what is changed in it and into what, and what is said.
 CASES = [

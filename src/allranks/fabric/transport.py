@@ -38,10 +38,6 @@ class Link:
     network: str
     gpudirect: bool = False
 
-    @property
-    def is_tcp(self) -> bool:
-        return self.network in TCP
-
 
 class Lines:
     """One process's lines, fed one by one."""

@@ -126,14 +126,6 @@ class Manifest:
                 return Manifest(self.source, document, self.beside)
         return None
 
-    @cached_property
-    def trainjobs(self) -> tuple[Manifest, ...]:
-        """Of a runtime: the TrainJobs of the same file that use it."""
-        others = [
-            Manifest(self.source, other, self.beside) for other in self.beside if other["kind"].text == "TrainJob"
-        ]
-        return tuple(other for other in others if other.runtime and other.runtime.root.node is self.root.node)
-
     @property
     def slots(self) -> int:
         """``slotsPerWorker``, 1 where nothing is given."""

@@ -18,11 +18,10 @@ DEEPSPEED = re.compile(r"^(\S+)\s+slots=(\d+)")
 
 @dataclass(frozen=True)
 class Host:
-    """One line: ``slots`` is None where none is given, ``is_colon`` for ``host:N``."""
+    """One line: ``slots`` is None where none is given."""
 
     name: str
     slots: int | None
-    is_colon: bool
     position: Position
     text: str
 
@@ -43,4 +42,4 @@ def hosts(text: str) -> Iterator[Host]:
             slots = SLOTS.search(found["rest"])
             count = int(slots[1]) if slots else int(found["colon"][1:]) if found["colon"] else None
             place = Position(number, len(bare) - len(bare.lstrip()) + 1)
-            yield Host(found["host"], count, bool(found["colon"]), place, bare.strip())
+            yield Host(found["host"], count, place, bare.strip())

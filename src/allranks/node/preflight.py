@@ -27,7 +27,6 @@ SLOW = 0.25
 ENOUGH = 1e9
 """Bytes a second from which a way is never called slow: no preflight of TCP can tell more."""
 
-PORTS = "let the gang's nodes reach each other on all TCP ports (NetworkPolicy, firewall)"
 Speeds = Dict[Tuple[int, int], float]
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from allranks.engines.kubernetes.watch import Watch
     from allranks.spec.job import Job
 
-END_SLACK = 25.0
-"""Seconds that a cancelled gang's object may take beyond its grace until it is terminal."""
 POLL = 0.2
 
 
