@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from allranks.engines import given
 from allranks.engines.engine import LogFilter
 from allranks.engines.kubernetes import delivery
 from allranks.engines.kubernetes.cancel import ask
 from allranks.engines.kubernetes.client import Client
 from allranks.engines.kubernetes.pods import Pod
-from allranks.errors import EngineError, UsageError
-from allranks.node.ask import MOST_BYTES
+from allranks.errors import EngineError
 from allranks.node.status import Status
 
 if TYPE_CHECKING:
@@ -52,17 +52,17 @@ class Given:
         """End it. Raises EngineError when it does not end."""
         ask(self._client, self._pod, what="stop", command=self._number, reason=reason, code=code)
         if not self._until_over(STOP_WITHIN):
-            way_out = f"end it all with 'allranks cancel {self.name}'"
-            raise EngineError(f"gang {self.name}: its record does not say that the command has ended; {way_out}")
+            raise given.goes_on(self.name)
 
     def detach(self) -> None:
         """It does not hang on this process."""
         self._watch.close()
 
     def wait(self, timeout: float) -> bool:
-        over = self._until_over(timeout)
+        if not self._until_over(timeout):
+            return False
         self._watch.close()
-        return over
+        return True
 
     def _until_over(self, timeout: float) -> bool:
         until = time.monotonic() + timeout
@@ -75,31 +75,21 @@ class Given:
 
 def give(client: Client, watch: Watch, argv: Sequence[str], restarts: int) -> Given:
     """Have the gang run a command. Raises EngineError, UsageError."""
-    if sum(len(word.encode("utf-8", "surrogateescape")) for word in argv) > MOST_BYTES:
-        raise UsageError(f"the command is longer than {MOST_BYTES // 1024} KiB; put its arguments into a file")
+    given.must_fit(argv)
     status = watch.status()
     pod = must_be_up(watch, status)
     answer = ask(client, pod, what="exec", argv=list(argv), restarts=restarts)
-    if "refused" not in answer:
-        return Given(client, watch, pod, status.name, answer["command"], answer["attempt"])
-    way_out = f"\nEnd it with 'allranks cancel {status.name}'."
-    if "command" in answer:
-        way_out = (
-            f"\nWatch it with 'allranks logs -f {status.name}', stop it with "
-            f"'allranks cancel --command {status.name}', or start another gang: 'allranks up --name OTHER'."
-        )
-    raise EngineError(f"gang {status.name}: {answer['refused']}{way_out}")
+    if "refused" in answer:
+        raise given.refused(status.name, answer)
+    return Given(client, watch, pod, status.name, answer["command"], answer["attempt"])
 
 
 def running(client: Client, watch: Watch) -> Given:
     """The command that the gang runs. Raises EngineError when it runs none."""
     status = watch.status()
     pod = must_be_up(watch, status)
-    there = [command for command in status.commands if not command.is_over]
-    if not there:
-        way_out = f"end the gang itself with 'allranks cancel {status.name}'"
-        raise EngineError(f"gang {status.name} runs no command; {way_out}")
-    return Given(client, watch, pod, status.name, there[-1].number, there[-1].attempt)
+    command = given.running(status)
+    return Given(client, watch, pod, status.name, command.number, command.attempt)
 
 
 def must_be_up(watch: Watch, status: Status) -> Pod:

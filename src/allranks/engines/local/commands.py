@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from allranks.engines import given
 from allranks.engines.engine import LogFilter
 from allranks.engines.local import program
 from allranks.engines.local.rundir import RunDir, until
-from allranks.errors import EngineError, UsageError
+from allranks.errors import EngineError
 from allranks.node.gang import Gang
 from allranks.node.status import Status
 
@@ -32,8 +33,7 @@ class Given:
         answer = _ask(self._run, self._run.gang(), what="stop", command=self._number, reason=reason, code=code)
         over = "refused" in answer  # as was wanted; the record has it in a moment
         if not self.wait(STOP_SLACK if over else self._run.gang().grace + STOP_SLACK):
-            way_out = f"end it all with 'allranks cancel {self.name}'"
-            raise EngineError(f"gang {self.name}: its record does not say that the command has ended; {way_out}")
+            raise given.goes_on(self.name)
 
     def detach(self) -> None:
         """It does not hang on this process."""
@@ -44,33 +44,21 @@ class Given:
 
 def give(run: RunDir, argv: Sequence[str], restarts: int) -> Given:
     """Have the gang run a command. Raises SpecError, EngineError."""
-    from allranks.node.ask import MOST_BYTES
-
     gang = _must_be_up(run)
-    if sum(len(word.encode("utf-8", "surrogateescape")) for word in argv) > MOST_BYTES:
-        raise UsageError(f"the command is longer than {MOST_BYTES // 1024} KiB; put its arguments into a file")
+    given.must_fit(argv)
     program.check(argv, Path(gang.workdir), gang.env)
     answer = _ask(run, gang, what="exec", argv=list(argv), restarts=restarts)
-    if "refused" not in answer:
-        return Given(run, answer["command"], answer["attempt"])
-    way_out = f"\nEnd it with 'allranks cancel {run.name}'."
-    if "command" in answer:
-        way_out = (
-            f"\nWatch it with 'allranks logs -f {run.name}', stop it with 'allranks cancel --command {run.name}', "
-            f"or start another gang: 'allranks up --name OTHER'."
-        )
-    raise EngineError(f"gang {run.name}: {answer['refused']}{way_out}")
+    if "refused" in answer:
+        raise given.refused(run.name, answer)
+    return Given(run, answer["command"], answer["attempt"])
 
 
 def stop(run: RunDir, reason: str, code: int) -> Status:
     """End the command that runs, and wait for its end. Raises EngineError when there is none, or it does not end."""
     _must_be_up(run)
-    running = [command for command in run.status().commands if not command.is_over]
-    if not running:
-        raise EngineError(f"gang {run.name} runs no command; end the gang itself with 'allranks cancel {run.name}'")
-    given = Given(run, running[-1].number)
-    given.cancel(reason=reason, code=code)
-    return given.status()
+    command = Given(run, given.running(run.status()).number)
+    command.cancel(reason=reason, code=code)
+    return command.status()
 
 
 def _must_be_up(run: RunDir) -> Gang:
