@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
-import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-CLI = [sys.executable, "-m", "allranks"]
+from allranks.node.listen import free_port
+from tests.gangs.gang import CLI, eventually
+
 START = 240.0
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -67,20 +67,8 @@ def _read(body: bytes) -> Any:
         return body.decode()
 
 
-def wait(what: str, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Wait until the condition holds; fail with ``what``."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds:g} s: {what}")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+wait = partial(eventually, seconds=60.0)
+"""As ``eventually``, for what takes a model a while."""
 
 
 @contextlib.contextmanager

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.serving.service import CLI, Serving, serving, wait
+from tests.gangs.gang import CLI
+from tests.serving.service import Serving, serving, wait
 
 pytest.importorskip("transformers")
 pytestmark = [pytest.mark.gang, pytest.mark.torch, pytest.mark.timeout(500)]
@@ -54,7 +55,7 @@ def test_ranks_that_are_killed_or_stopped_break_requests_at_once_and_the_gang_se
                     assert done == "data: [DONE]"
                 else:
                     assert (status, body["error"]["code"]) == (503, "answer_broken")
-            wait("it serves again", service.ready, 120)
+            wait("it serves again", service.ready, seconds=120)
             answer = service.ask("/generate", {"prompt": "The for", "max_tokens": 9, "temperature": 0})[1]
             assert answer["text"] == wanted
         told = service.cli("status", "broken").stdout

@@ -139,7 +139,7 @@ def test_who_leaves_takes_the_request_along(service: Serving) -> None:
         assert b"200 OK" in client.recv(200)
         wait("the request runs", lambda: service.ask("/health")[1]["running"] == 1)
     began = time.monotonic()
-    wait("it runs no more", lambda: service.ask("/health")[1]["running"] == 0, 20)
+    wait("it runs no more", lambda: service.ask("/health")[1]["running"] == 0, seconds=20)
     assert time.monotonic() - began < 5
 
 
