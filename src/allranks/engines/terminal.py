@@ -13,6 +13,17 @@ from contextlib import contextmanager
 CHUNK = 64 * 1024
 """Bytes read at once from either side."""
 
+FROM_THE_TERMINAL = ("TERM", "COLORTERM", "LANG", "LC_ALL")
+"""Variables that are the terminal's, whatever the node's own are."""
+
+
+def typed() -> bytes:
+    """What was typed; empty at the end of it, or when the terminal has gone."""
+    try:
+        return os.read(0, CHUNK)
+    except OSError:
+        return b""
+
 
 def size() -> bytes:
     """The terminal's size as the kernel's ``struct winsize``; empty when it has gone, or has none."""

@@ -13,10 +13,8 @@ from allranks.engines.kubernetes import exec
 from allranks.engines.kubernetes.client import Client
 from allranks.engines.kubernetes.exec import STDERR, Session
 from allranks.engines.kubernetes.pods import Pod
-from allranks.engines.terminal import CHUNK, raw_input, size, wakes
+from allranks.engines.terminal import FROM_THE_TERMINAL, raw_input, size, typed, wakes
 from allranks.errors import EngineError
-
-FROM_THE_TERMINAL = ("TERM", "COLORTERM", "LANG", "LC_ALL")
 
 
 def serve(client: Client, pod: Pod) -> int:
@@ -24,9 +22,8 @@ def serve(client: Client, pod: Pod) -> int:
     on_terminal = os.isatty(0)
     known = [f"{name}={os.environ[name]}" for name in FROM_THE_TERMINAL if on_terminal and name in os.environ]
     argv = [*pod.agent("shell"), *known]
-    namespace = str(pod.raw["metadata"]["namespace"])
     with (
-        exec.session(client, pod.name, pod.container, argv, namespace, stdin=True, tty=on_terminal) as session,
+        exec.session(client, pod.name, pod.container, argv, pod.namespace, stdin=True, tty=on_terminal) as session,
         wakes() as wake,
         raw_input() if on_terminal else nullcontext(),
     ):
@@ -83,15 +80,12 @@ class _Relay:
 
     def _listen(self) -> bool:
         """Pass on what was typed; False at the end of it."""
-        try:
-            typed = os.read(0, CHUNK)
-        except OSError:
-            typed = b""
-        if typed:
-            self._session.write(typed)
+        keys = typed()
+        if keys:
+            self._session.write(keys)
         else:
             self._session.end_input()
-        return bool(typed)
+        return bool(keys)
 
     def _is_told_to_end(self) -> bool:
         numbers = os.read(self._wake, 4096)

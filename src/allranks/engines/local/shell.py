@@ -13,17 +13,15 @@ import termios
 from collections.abc import Callable, Mapping
 
 from allranks.engines.local.rundir import RunDir
-from allranks.engines.terminal import raw_input, size, wakes
+from allranks.engines.terminal import CHUNK, FROM_THE_TERMINAL, raw_input, size, typed, wakes
 from allranks.errors import EngineError, UsageError
 from allranks.node import network, processes
 from allranks.node.environment import shell_environment
 
 LOOK = 0.25
 """Seconds between two looks whether the gang still lives."""
-CHUNK = 64 * 1024
 GRACE = 1.0
 """Seconds for a shell to end by itself once its gang has."""
-FROM_THE_TERMINAL = ("TERM", "COLORTERM", "LANG", "LC_ALL")
 
 
 def serve(run: RunDir, node: int) -> int:
@@ -145,12 +143,9 @@ class _Relay:
 
     def _listen(self) -> bool:
         """Take what was typed; False when our terminal has gone."""
-        try:
-            typed = os.read(0, CHUNK)
-        except OSError:
-            typed = b""
-        self._typed += typed
-        return bool(typed)
+        keys = typed()
+        self._typed += keys
+        return bool(keys)
 
     def _is_told_to_end(self) -> bool:
         numbers = os.read(self._wake, 4096)
