@@ -48,8 +48,7 @@ def cancel(engine: KubernetesEngine, client: Client, main: Object, *, reason: st
 
 def ask(client: Client, pod: Pod, **request: Any) -> dict[str, Any]:
     """Put a request to the coordinator in that pod. Raises EngineError when it does not answer."""
-    namespace = str(pod.raw["metadata"]["namespace"])
-    done = exec.run(client, pod.name, pod.container, pod.agent("ask", json.dumps(request)), namespace)
+    done = exec.run(client, pod.name, pod.container, pod.agent("ask", json.dumps(request)), pod.namespace)
     if done.code:
         said = (done.errors.strip().splitlines() or [f"it ended with {done.code}"])[-1]
         raise EngineError(f"the coordinator in pod {pod.name} cannot be asked: {said}")

@@ -128,8 +128,7 @@ def _stream(client: Client, pod: Pod, **query: str) -> Iterator[tuple[str, str]]
     import urllib3
 
     named = {"sinceTime": query.pop("since", ""), "container": pod.container, "timestamps": "true", **query}
-    namespace = str(pod.raw["metadata"]["namespace"])
-    with client.log(pod.name, namespace, **named) as response:
+    with client.log(pod.name, pod.namespace, **named) as response:
         partial = b""
         try:
             for piece in response.stream(64 * 1024):

@@ -72,7 +72,7 @@ def asked(client: Client, sight: Sight) -> Sight:
 
 def record(client: Client, pod: Pod) -> Status | None:
     """What the coordinator in that pod has recorded; None when it has nothing yet. Raises EngineError."""
-    done = exec.run(client, pod.name, pod.container, pod.agent("record"), str(pod.raw["metadata"]["namespace"]))
+    done = exec.run(client, pod.name, pod.container, pod.agent("record"), pod.namespace)
     return read_record(done.output)
 
 

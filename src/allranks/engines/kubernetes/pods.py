@@ -33,6 +33,10 @@ class Pod:
         return str(self.raw["metadata"]["name"])
 
     @property
+    def namespace(self) -> str:
+        return str(self.raw["metadata"]["namespace"])
+
+    @property
     def uid(self) -> str:
         return str(self.raw["metadata"]["uid"])
 

@@ -140,9 +140,8 @@ class Watch(threading.Thread):
         if self._lines is None or not self._lines.is_alive() or self._of != pod.uid:
             if self._lines is not None:
                 self._lines.close()
-            namespace = str(pod.raw["metadata"]["namespace"])
             self._of = pod.uid
-            self._lines = Lines(self._client, pod.name, pod.container, pod.agent("record", "--follow"), namespace)
+            self._lines = Lines(self._client, pod.name, pod.container, pod.agent("record", "--follow"), pod.namespace)
 
     def _compose(self) -> Status:
         line = self._lines.newest if self._lines else ""
