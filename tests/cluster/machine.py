@@ -68,7 +68,10 @@ def alone(verb: str, say: Callable[[str], None]) -> Iterator[None]:
         file.truncate(0)
         file.write(f"`{verb}` of process {os.getpid()}")
         file.flush()
-        yield
+        try:
+            yield
+        finally:
+            file.truncate(0)  # who comes next is not told of us
 
 
 def _lock(file: IO[str], say: Callable[[str], None]) -> None:
@@ -79,12 +82,14 @@ def _lock(file: IO[str], say: Callable[[str], None]) -> None:
             return
         except BlockingIOError:
             file.seek(0)
-            holder = file.read() or "another process"
-        if not told:
+            holder = file.read()
+        if holder and not told:  # it writes that a moment after it has the lock
             say(f"waiting for {holder}, which is at work on the cluster (up to {PATIENCE // 60} minutes)")
             told = True
         if time.monotonic() > end:
-            raise Unavailable(f"waited {PATIENCE // 60} minutes for {holder}, which is at work on the cluster")
+            raise Unavailable(
+                f"waited {PATIENCE // 60} minutes for {holder or 'another process'}, which is at work on the cluster"
+            )
         time.sleep(0.2)
 
 
