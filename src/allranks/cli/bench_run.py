@@ -6,13 +6,11 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from allranks.bench.gang import can_log, messages
 from allranks.bench.ranks.tell import MARK
 from allranks.bench.result import Curve
-from allranks.cli import words
-from allranks.cli.follow import CODES, LAST_WAIT, _reason, _signals
+from allranks.cli import say, signals, words
+from allranks.cli.follow import LAST_WAIT
 from allranks.cli.news import News
 from allranks.fabric.pairs import keep
 
@@ -53,24 +51,21 @@ def rounds(engine: Engine, plan: Plan, show: Show) -> int:
 
 def _heard(engine: Engine, plan: Plan, show: Show) -> Iterator[Mapping[str, Any]]:
     """Start the gang, yield what rank 0 tells, and see to its end."""
-    for note in plan.notes:
-        click.echo(f"allranks: note: {note}", err=True)
-    with _signals() as received:
+    say.notes(plan.notes)
+    with signals.collected() as received:
         run = engine.submit(plan, detach=False)
         news = News()
         for message in messages(can_log(engine), run):
             if message is not None:
                 yield message
                 continue
-            for line in news.of(run.status(), time.monotonic()):
-                click.echo(f"allranks: {line}", err=True)
+            say.lines(news.of(run.status(), time.monotonic()))
             if received and not show.interrupted:
                 show.interrupted = received[0]
-                click.echo(f"allranks: ending {run.name} ...", err=True)
-                run.cancel(reason=_reason(received[0]), code=CODES.get(received[0], 143))
+                say.line(f"ending {run.name} ...")
+                signals.cancel(run, received[0])
         run.wait(LAST_WAIT)
         ended = run.status()
     if ended.phase != "succeeded" and not show.interrupted:
         show.failed = ended.exit_code or 70
-        for line in words.ending(ended):
-            click.echo(line if line.startswith("  |") else f"allranks: {line}", err=True)
+        say.lines(words.ending(ended))

@@ -12,6 +12,7 @@ import click
 
 from allranks import engines
 from allranks.cli import output as out
+from allranks.cli import say
 from allranks.cli.lines import tame
 from allranks.errors import UsageError
 
@@ -98,8 +99,7 @@ def _gang(nodes: int | None, name: str, spec: str | None) -> Status:
     news, until = News(), time.monotonic() + LONGEST
     try:
         while not run.wait(0.2):
-            for line in news.of(run.status(), time.monotonic()):
-                click.echo(f"allranks: {line}", err=True)
+            say.lines(news.of(run.status(), time.monotonic()))
             if time.monotonic() > until:
                 run.cancel(reason=f"the gang was not checked within {LONGEST:g} s", code=75)
     except KeyboardInterrupt:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from allranks.cli import words
+from allranks.cli import say, signals, words
 from allranks.cli.lines import batches
 from allranks.cli.news import News
 from allranks.cli.screen import Screen, screen
@@ -20,8 +18,6 @@ from allranks.engines.engine import CanLog, Engine, Run
 from allranks.errors import EngineError
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from allranks.node.status import Status
 
 
@@ -46,8 +42,6 @@ OF_A_COMMAND = Manners(
     ending="stopping the command of {0} ...",
     ends_with_terminal=False,
 )
-REASONS = {signal.SIGINT: "cancelled by Ctrl-C", signal.SIGTERM: "the command line got SIGTERM"}
-CODES = {signal.SIGINT: 130}
 LAST_WAIT = 20.0
 """Seconds for a run's supervisor to be gone once the run is over."""
 POLL = 0.05
@@ -57,7 +51,7 @@ def follow(engine: Engine, run: Run, manners: Manners = OF_A_RUN) -> int:
     """Show a run until it is over or let go of; return the exit code for it."""
     if not isinstance(engine, CanLog):
         raise EngineError(f"engine {engine.name} keeps no logs to follow; see: allranks status {run.name}")
-    with _signals() as received:
+    with signals.collected() as received:
         shown = screen(run.status().world_size)
         try:
             ended = _Following(run, shown, received, manners).to_the_end(engine)
@@ -65,41 +59,31 @@ def follow(engine: Engine, run: Run, manners: Manners = OF_A_RUN) -> int:
             shown.close()
         if ended is None:
             run.detach()
-            _say(manners.goes_on.format(run.name))
+            say.line(manners.goes_on.format(run.name))
             return 0
         run.wait(LAST_WAIT)
-    for line in words.ending(ended):
-        _say(line)
+    say.lines(words.ending(ended))
     return 70 if ended.exit_code is None else ended.exit_code
 
 
 def until_idle(run: Run) -> int:
     """Wait until a gang that is up is complete, saying what is awaited; return 0, or the code of one that failed."""
     news = News()
-    with _signals() as received:
+    with signals.collected() as received:
         while (status := run.status()).phase != "idle" and not status.is_over:
-            for line in news.of(status, time.monotonic()):
-                _say(line)
+            say.lines(news.of(status, time.monotonic()))
             if received:
-                run.cancel(reason=_reason(received[0]), code=CODES.get(received[0], 143))
+                signals.cancel(run, received[0])
                 received.clear()
             time.sleep(POLL)
     if status.is_over:
-        for line in words.ending(status):
-            _say(line)
+        say.lines(words.ending(status))
         return status.exit_code or 70
     size = f"{words.counted(status.world_size, 'rank')} on {words.counted(len(status.nodes), 'node')}"
-    _say(f"{size} idle; next: allranks exec {run.name} -- python SCRIPT, and in the end: allranks cancel {run.name}")
+    then = f"allranks exec {run.name} -- python SCRIPT, and in the end: allranks cancel {run.name}"
+    say.line(f"{size} idle; next: {then}")
     click.echo(run.name)
     return 0
-
-
-def _say(line: str) -> None:
-    click.echo(line if line.startswith("  |") else f"allranks: {line}", err=True)
-
-
-def _reason(number: signal.Signals) -> str:
-    return REASONS.get(number, f"the command line got {number.name}")
 
 
 class _Following:
@@ -135,7 +119,7 @@ class _Following:
 
     def _wants_to_detach(self) -> bool:
         try:
-            with _interruptible():
+            with signals.interruptible():
                 while True:
                     answer = self._screen.ask(self._manners.question).lower()
                     if answer in (self._manners.let_go, self._manners.end):
@@ -156,7 +140,7 @@ class _Cancel(threading.Thread):
     def run(self) -> None:
         """Cancel the run; keep the error for the loop."""
         try:
-            self._run.cancel(reason=_reason(self._number), code=CODES.get(self._number, 143))
+            signals.cancel(self._run, self._number)
         except EngineError as error:
             self._error = error
 
@@ -164,28 +148,3 @@ class _Cancel(threading.Thread):
         """Raise what went wrong, if anything did."""
         if self._error:
             raise self._error
-
-
-@contextmanager
-def _signals() -> Iterator[list[signal.Signals]]:
-    """Collect the signals that end a command line, instead of ending in the midst of a line."""
-    received: list[signal.Signals] = []
-
-    def remember(number: int, frame: FrameType | None) -> None:
-        received.append(signal.Signals(number))
-
-    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

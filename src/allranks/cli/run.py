@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from allranks import engines
+from allranks.cli import say
 from allranks.cli.spec_options import SpecCommand, plan_of, spec_options
 
 
@@ -24,8 +25,7 @@ def command(engine: str, detach: bool, **options: object) -> int:
 
         raise EngineError(f"engine {engine} cannot be used here: {reason}")
     plan = plan_of(chosen, options)
-    for note in plan.notes:
-        click.echo(f"allranks: note: {note}", err=True)
+    say.notes(plan.notes)
     run = chosen.submit(plan, detach=detach)
     if detach:
         click.echo(run.name)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import click
 
+from allranks.cli import say
 from allranks.cli.lines import Prefix
 from allranks.cli.panel import panel
 from allranks.cli.plain import columns
@@ -50,8 +51,7 @@ class Plain:
         if lines:
             sys.stdout.write(self._prefix.text(lines))
             sys.stdout.flush()
-        for text in news:
-            click.echo(f"allranks: {text}", err=True)
+        say.lines(news)
 
     def ask(self, question: str) -> str:
         """Nobody is there to answer."""

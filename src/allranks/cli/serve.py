@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from allranks import engines
+from allranks.cli import say
 from allranks.errors import EngineError, SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ def command(spec: str | None, engine: str, detach: bool, **options: Any) -> int:
         raise EngineError(f"engine {engine} cannot be used here: {reason}")
     service, folder = _service(spec, options)
     plan = plan_of(chosen, service, folder)
-    for note in plan.notes:
-        click.echo(f"allranks: note: {note}", err=True)
+    say.notes(plan.notes)
     run = chosen.submit(plan, detach=detach)
     address = f"http://{service.host or '127.0.0.1'}:{service.port}"
     if detach:
@@ -158,15 +158,13 @@ def _until_ready(run: Run, probe: str, address: str) -> int:
 
     news = News()
     while not (status := run.status()).is_over:
-        for line in news.of(status, time.monotonic()):
-            click.echo(f"allranks: {line}", err=True)
+        say.lines(news.of(status, time.monotonic()))
         if _answers(probe):
-            click.echo(f"allranks: {run.name} answers at {address}; end it with: allranks cancel {run.name}", err=True)
+            say.line(f"{run.name} answers at {address}; end it with: allranks cancel {run.name}")
             click.echo(address)
             return 0
         time.sleep(POLL)
-    for line in words.ending(status):
-        click.echo(line if line.startswith("  |") else f"allranks: {line}", err=True)
+    say.lines(words.ending(status))
     return status.exit_code or 70
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from allranks import engines
+from allranks.cli import say
 from allranks.cli.spec_options import DEFAULT_SPEC, SpecCommand, plan_of, spec_options
 from allranks.errors import EngineError
 
@@ -31,8 +32,7 @@ def command(engine: str, **options: object) -> int:
     if not isinstance(chosen, CanUp):
         raise EngineError(f"engine {engine} cannot keep a gang idle")
     plan = plan_of(chosen, options if _says_what_runs(options) else {**options, **_any_python(options)})
-    for note in plan.notes:
-        click.echo(f"allranks: note: {note}", err=True)
+    say.notes(plan.notes)
     return until_idle(chosen.up(plan))
 
 
