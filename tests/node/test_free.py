@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import threading
-from collections.abc import Iterator
 from copy import deepcopy
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from allranks.node.free import COUNTED, Account, is_lost
+from allranks.node.account import Account
+from allranks.node.free import COUNTED, LostPods, is_lost
+from tests.node.api import Server
 
 LOST: dict[str, Any] = {
     "metadata": {"name": "gang-1", "uid": "u1", "deletionTimestamp": "2026-01-02T03:04:05Z"},
@@ -55,67 +51,15 @@ def test_any_other_pod_is_left_alone(pod: dict[str, Any]) -> None:
     assert not is_lost(pod)
 
 
-class Server(ThreadingHTTPServer):
-    """An API server that knows some pods, and remembers what it was asked."""
-
-    pods: list[dict[str, Any]]
-    asked: list[tuple[str, str, Any]]
-    code = 200
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def answer(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
-        assert self.headers["Authorization"] == "Bearer token"
-        self.server.asked.append((self.command, self.path, body))
-        found = {"items": self.server.pods} if self.command == "GET" else {}
-        text = json.dumps(found if self.server.code == 200 else {"message": "no right to do that"}).encode()
-        self.send_response(self.server.code)
-        self.end_headers()
-        self.wfile.write(text)
-
-    do_GET = do_PATCH = do_DELETE = answer
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
-
-
-class Plain(Account):
-    """The same without TLS."""
-
-    def _connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self._host, int(self._port), timeout=20)
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    found = Server(("127.0.0.1", 0), Handler)
-    found.pods, found.asked = [], []
-    thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield found
-    finally:
-        found.shutdown()
-        thread.join()
-        found.server_close()
+def lost(account: Account) -> LostPods:
+    return LostPods(account, "gang")
 
 
-@pytest.fixture
-def account(server: Server, tmp_path: Path) -> Account:
-    for name, text in (("token", "token\n"), ("namespace", "team")):
-        (tmp_path / name).write_text(text)
-    where = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.server_address[1])}
-    return Plain("gang", str(tmp_path), where)
-
-
-def test_a_lost_pod_is_deleted_once_and_only_that_very_pod(server: Server, account: Account) -> None:
+def test_a_lost_pod_is_deleted_once_and_only_that_very_pod(server: Server, lost: LostPods) -> None:
     server.pods = [LOST, changed(ready={"status": "True"}, metadata={"name": "gang-0", "uid": "u0"})]
-    assert account.free() == ["pod gang-1 was given up: node n2 is lost"]
-    assert account.free() == []
+    assert lost.free() == ["pod gang-1 was given up: node n2 is lost"]
+    assert lost.free() == []
     look, delete, *again = server.asked
     assert look[1] == "/api/v1/namespaces/team/pods?labelSelector=allranks.dev/run%3Dgang&resourceVersion=0"
     only = {"gracePeriodSeconds": 0, "preconditions": {"uid": "u1"}}
@@ -123,15 +67,15 @@ def test_a_lost_pod_is_deleted_once_and_only_that_very_pod(server: Server, accou
     assert [method for method, _, _ in again] == ["GET"]
 
 
-def test_a_jobs_pod_is_said_to_have_failed_first(server: Server, account: Account) -> None:
+def test_a_jobs_pod_is_said_to_have_failed_first(server: Server, lost: LostPods) -> None:
     server.pods = [changed(metadata={"finalizers": [COUNTED]})]
-    account.free()
+    lost.free()
     change = ("PATCH", "/api/v1/namespaces/team/pods/gang-1/status", {"status": {"phase": "Failed"}})
     assert server.asked[1] == change
     assert server.asked[2][0] == "DELETE"
 
 
-def test_what_it_may_not_do_is_an_error_with_the_servers_words(server: Server, account: Account) -> None:
+def test_what_it_may_not_do_is_an_error_with_the_servers_words(server: Server, lost: LostPods) -> None:
     server.code = 403
     with pytest.raises(OSError, match=r"refused GET of pods \(403\): no right to do that"):
-        account.free()
+        lost.free()

@@ -111,7 +111,9 @@ def test_pods_that_the_engine_made_anew_go_on_counting(tmp_path: Path) -> None:
     done = run_container(tmp_path, {**PLACE, "ALLRANKS_RESTART": "2"}, "sh", "-c", "exit $ALLRANKS_ATTEMPT")
     assert done.returncode == 42
     record = json.loads((tmp_path / "run" / "state" / "status.json").read_text())
-    assert record["causes"][0]["message"].endswith("which pytorchjob has made anew (restart 2)")
+    message = "pytorchjob has made all pods anew for the 2nd time: one was lost; which one is not known"
+    assert record["causes"][0]["message"].startswith(message)
+    assert record["causes"][0]["node"] is None
     assert (record["restarts"], record["causes"][0]["attempt"]) == ({"used": 1, "allowed": 0}, 1999)
 
 

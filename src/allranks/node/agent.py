@@ -7,7 +7,6 @@ the ranks are ended before it is taken up again: two attempts are never alive at
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -15,11 +14,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional
 
-from allranks.node import processes, termination, wire
+from allranks.node import ledger, processes, termination, wire
 from allranks.node.cancel import read_cancel
 from allranks.node.cause import Cause, utc
-from allranks.node.container import MADE_ANEW
-from allranks.node.files import say, write_whole
+from allranks.node.files import say
 from allranks.node.gang import Gang, load, read_secret
 from allranks.node.launch.spawn import Start
 from allranks.node.listen import Listener, new_incarnation
@@ -30,13 +28,12 @@ from allranks.node.status import Status
 if TYPE_CHECKING:
     from allranks.node.check import Checker
     from allranks.node.free import Freeing
+    from allranks.node.keeper import Keeper
 
 EXIT_DONE, EXIT_GIVEN_UP, EXIT_TERMINATED = 0, 42, 143
 REDIAL = 0.2
 SLOT_TAKEN_PAUSE = 1.0
 LISTEN_POLL = 0.003
-ATTEMPTS_OF_A_SET = 1000
-"""Attempt numbers go on rising over that, whatever the lost pods knew; the loss itself is one that counts."""
 LISTEN_WAIT = 1.0
 
 
@@ -56,7 +53,7 @@ class Agent:
         self._incarnation = new_incarnation()
         self._wire: Optional[wire.Wire] = None
         self.ranks = Ranks(gang, place.node, zygote, self._tell)
-        self.attempt, self.used = recall(gang, place.node)
+        self.attempt, self.used = ledger.recall(gang, place.node)
         self._stopping: Optional[asyncio.Task[None]] = None
         self._looking: Optional[asyncio.Task[None]] = None
         self._leaving = False
@@ -220,7 +217,10 @@ class Agent:
         if self._checker is not None:
             self._checker.close()
         self.attempt, self.used = int(message["attempt"]), int(message["used"])
-        _remember(self.gang, self.place.node, self.attempt, self.used)
+        try:
+            ledger.remember(self.gang, self.place.node, self.attempt, self.used)
+        except OSError as error:
+            log(f"cannot keep the count of attempts in {self.gang.state}: {error.strerror}")
         start = Start(self.attempt, str(message["address"]), int(message["port"]))
         self.ranks.start(start)
         if self.place.node == 0 and self.gang.nodes > 1:
@@ -259,33 +259,6 @@ def _host_name(gang: Gang, node: int) -> str:
     return gang.name_of(node) if gang.engine == "local" else socket.gethostname()
 
 
-def _memory_path(gang: Gang, node: int) -> str:
-    return os.path.join(gang.state, f"node-{node}.json")
-
-
-def recall(gang: Gang, node: int) -> List[int]:
-    """Attempt and restarts used, as an earlier life of this agent knew them.
-
-    A pod that the engine has made anew knows only how often that happened: all its attempts count from there on.
-    """
-    try:
-        with open(_memory_path(gang, node), encoding="utf-8") as file:
-            known = json.load(file)
-        return [int(known["attempt"]), int(known["used"])]
-    except (OSError, ValueError, KeyError, TypeError):
-        made_anew = os.environ.get(MADE_ANEW, "")
-        times = int(made_anew) if made_anew.isascii() and made_anew.isdigit() else 0
-        return [times * ATTEMPTS_OF_A_SET - 1, times - 1] if times else [-1, 0]
-
-
-def _remember(gang: Gang, node: int, attempt: int, used: int) -> None:
-    path = _memory_path(gang, node)
-    try:
-        write_whole(path, json.dumps({"attempt": attempt, "used": used}))
-    except OSError as error:
-        log(f"cannot keep the count of attempts in {path}: {error.strerror}")
-
-
 class Node:
     """The whole process: the agent, and on node 0 the coordinator beside it."""
 
@@ -297,11 +270,31 @@ class Node:
         if listening is not None:
             self.listener = Listener(gang, secret, socket.socket(fileno=listening), self.agent.ranks.launcher_ends)
         self._freeing = self._may_free() if gang.force_delete else None
+        self._keeper = self._keep(self.listener) if self.listener is not None and gang.engine != "local" else None
 
     def _may_free(self) -> Freeing:
-        from allranks.node.free import Account, Freeing
+        from allranks.node.account import Account
+        from allranks.node.free import Freeing, LostPods
 
-        return Freeing(Account(self.gang.run), self.agent.place.node, self._misses_somebody, self._tell)
+        return Freeing(LostPods(Account(), self.gang.run), self.agent.place.node, self._misses_somebody, self._tell)
+
+    def _keep(self, listener: Listener) -> Optional[Keeper]:
+        """Go on from what the coordinator before this one knew, and keep what is known from now on."""
+        from allranks.node.account import Account
+        from allranks.node.keeper import Keeper
+
+        course, sets, known = listener.coordinator, ledger.sets_made(), None
+        keeper = Keeper(Account(), self.gang.run, sets, self._tell) if self.gang.force_delete else None
+        if not course.is_successor:
+            try:
+                known = keeper.read() if keeper is not None else None
+            except (OSError, ValueError) as error:
+                self._tell(f"what the gang had behind it could not be read: {error}")
+            course.remember(ledger.settle(known, sets, self.gang.engine))
+        if keeper is not None:
+            keeper.begin(course)
+            listener.recorded = keeper.look
+        return keeper
 
     def _misses_somebody(self) -> bool:
         if self.listener is None:
@@ -316,12 +309,14 @@ class Node:
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         agent = asyncio.ensure_future(self.agent.run())
-        freeing = asyncio.ensure_future(self._freeing.run()) if self._freeing is not None else None
+        besides = [asyncio.ensure_future(one.run()) for one in (self._freeing, self._keeper) if one is not None]
         try:
             return await self._converse(loop, agent)
         finally:
-            if freeing is not None:
-                freeing.cancel()
+            for one in besides:
+                one.cancel()
+            if self._keeper is not None:
+                await self._keeper.finish()
 
     async def _converse(self, loop: asyncio.AbstractEventLoop, agent: asyncio.Task[int]) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -348,7 +343,7 @@ class Node:
 
     async def _leave(self, agent: asyncio.Future[int]) -> None:
         last = asyncio.ensure_future(self._freeing.leave()) if self._freeing is not None else None
-        await self.agent.leave("SIGTERM")
+        await self.agent.leave(f"its pod {socket.gethostname()} was deleted or evicted (SIGTERM)")
         if last is not None:
             await last
         agent.cancel()
@@ -380,4 +375,8 @@ def main(argv: List[str]) -> int:
         except network.NotATree as error:
             log(f"cannot tell what this node's network is: {error}")
             return EXIT_GIVEN_UP
-    return asyncio.run(Node(gang, place, argv[1], listening, unfit).run())
+
+    async def live() -> int:  # made in the loop that it runs in: before Python 3.10 asyncio's events belong to one
+        return await Node(gang, place, argv[1], listening, unfit).run()
+
+    return asyncio.run(live())

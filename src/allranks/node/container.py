@@ -22,8 +22,6 @@ FIRST = 1
 BY_MPIRUN = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 MPIS_OWN = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPI_", "I_MPI_", "HYDRA_", "ALLRANKS_COORDINATOR")
 GIVEN_UP = "given-up.json"
-MADE_ANEW = "ALLRANKS_RESTART"
-"""Variable: how often the engine has made all pods of the run anew."""
 LARGEST_MARKER = 65536
 
 
@@ -50,14 +48,6 @@ def lay_out(gang: Gang, mounted: str) -> Gang:
 def plan_of(gang: Gang) -> str:
     """The plan that this node's processes read and may change."""
     return os.path.join(gang.state, "plan.json")
-
-
-def made_anew(gang: Gang, node: int) -> str:
-    """How the agent before this one was lost, where the engine has made all pods anew; empty where it has not."""
-    times = os.environ.get(MADE_ANEW, "0")
-    if times in ("", "0") or os.path.exists(os.path.join(gang.state, f"node-{node}.json")):
-        return ""
-    return f"was lost with all pods of the run, which {gang.engine} has made anew (restart {times})"
 
 
 def take_environment() -> None:

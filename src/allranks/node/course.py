@@ -16,10 +16,12 @@ from allranks.node.attempt import Attempt
 from allranks.node.cause import Cause, utc
 from allranks.node.command import Commands
 from allranks.node.gang import Gang
+from allranks.node.ledger import Ledger
 from allranks.node.preflight import Preflight
 from allranks.node.proof import Proof
 from allranks.node.rollcall import Member, RollCall
 from allranks.node.status import AttemptStatus, CommandStatus, Status
+from allranks.node.verdict import Verdict
 from allranks.node.watch.stall import Stall
 
 STOP_MARGIN = 15.0
@@ -29,16 +31,6 @@ EXIT_UNFIT = 69
 EXIT_NEVER_COMPLETE = 75
 EXIT_DEADLINE = 124
 EXIT_UNNAMED = 1
-
-
-class Verdict:
-    """How a command ends: phase, reason in one line, and what ``allranks run`` exits with.
-
-    The run ends with it where it is the run's only command, or the verdict is of the ``whole`` gang.
-    """
-
-    def __init__(self, phase: str, reason: str, code: int, whole: bool = False) -> None:
-        self.phase, self.reason, self.code, self.whole = phase, reason, code, whole
 
 
 class Course:
@@ -89,6 +81,22 @@ class Course:
         self._stop_until = 0.0
         self._unexplained: Dict[int, float] = {}
         self._others_told = False
+        self._owed: List[Cause] = []
+        self._accounted = -1
+
+    def remember(self, known: Ledger) -> None:
+        """Go on from what all lost pods of the gang had behind them; what is owed is counted before anything starts."""
+        self.used, self.causes, self._owed = known.used, list(known.causes), list(known.owed)
+        self.last_attempt = self._accounted = known.attempt
+        if self.gang.stays:  # the command that they ended is over, and the next has a budget of its own
+            self.used, self.causes, self._owed = 0, [*self.causes, *self._owed], []
+
+    @property
+    def owed(self) -> List[Cause]:
+        """Why the gang must start again, as long as no restart was counted for it."""
+        if self.state == "stopping" and self.verdict is None and self.attempt is not None:
+            return [self.attempt.cause or self.attempt.blame(self.attempt.broken_at)]
+        return list(self._owed)
 
     def _take_over(self, earlier: Status) -> None:
         """Go on with the count and the causes of a coordinator that was killed."""
@@ -180,8 +188,11 @@ class Course:
 
     def _try_start(self, now: float) -> None:
         command = self.commands.current
-        if self.attempt is None and command and self._was_lost_in(command.attempt):
-            self._blame_lost_coordinator()
+        lost = self._unaccounted(command.attempt) if self.attempt is None and command else None
+        if lost is not None:
+            self._end_attempt()
+            self._blame(lost)
+            self._restart_or_conclude(lost)
         elif self.roll.complete and not self.preflight.done:
             self._gather_until = now + self.gang.start_timeout
             self._check()
@@ -202,16 +213,15 @@ class Course:
         elif self.preflight.done:
             self._moved()
 
-    def _was_lost_in(self, first: int) -> bool:
-        """Whether attempts from ``first`` on were made, and nobody was blamed for the end of the last one."""
-        return self.last_attempt >= first and all(cause.attempt != self.last_attempt for cause in self.causes)
-
-    def _blame_lost_coordinator(self) -> None:
-        """This coordinator replaces one that died during an attempt: that attempt counts."""
-        self._end_attempt()
+    def _unaccounted(self, first: int) -> Optional[Cause]:
+        """What ended an attempt from ``first`` on before this coordinator: if nobody was blamed, the one before it."""
+        if self._owed:
+            return self._owed.pop(0)
+        known = {cause.attempt for cause in self.causes}
+        if self.last_attempt < first or self.last_attempt in known or self.last_attempt == self._accounted:
+            return None
         why = f"node 0: the coordinator {self._how_lost}"
-        self.causes.append(Cause(self.last_attempt, "node_lost", utc(), why, node=0, exit=EXIT_UNNAMED))
-        self._restart_or_conclude(self.causes[-1])
+        return Cause(self.last_attempt, "node_lost", utc(), why, node=0, exit=EXIT_UNNAMED)
 
     def _give_up_gathering(self) -> None:
         awaited = self.roll.who_is_awaited()

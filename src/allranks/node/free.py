@@ -8,81 +8,43 @@ an agent. That agent has ended its ranks by its own lease when it is alive, so n
 from __future__ import annotations
 
 import asyncio
-import http.client
-import json
-import os
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Set
 from urllib.parse import quote
 
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where Kubernetes mounts the pod's own token, its certificate authority and its namespace."""
+if TYPE_CHECKING:
+    from allranks.node.account import Account
+
 LABEL = "allranks.dev/run"
 COUNTED = "batch.kubernetes.io/job-tracking"
 """Finalizer of a Job's pods. One with a podFailurePolicy waits for phase Failed, which nobody sets on a lost node."""
 FIRST, LONGEST, SLOWER = 2.0, 30.0, 0.1
 """Seconds between two looks: at first, at most, and how much more for each second without the gang being whole."""
-BODIES = {"PATCH": "application/merge-patch+json"}
-TIMEOUT = 5.0
-LARGEST = 64 * 2**20
 LEAVERS = 3
 """So many nodes look once more when they are told to go: an operator may delete all pods of a set when one is lost."""
 
 
-class Account:
-    """Asks the API server of its own cluster as the pod's service account. Blocks; raises OSError, ValueError."""
+class LostPods:
+    """The run's pods that lost Kubernetes nodes hold."""
 
-    def __init__(self, run: str, folder: str = ACCOUNT, env: Mapping[str, str] = os.environ) -> None:
-        self.run, self._folder = run, folder
-        self._host, self._port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
+    def __init__(self, account: Account, run: str) -> None:
+        self._account, self._run = account, run
         self._asked: Set[str] = set()
 
     def free(self) -> List[str]:
-        """Give up the run's pods on lost nodes, each once; returns a line for each."""
-        namespace = self._read("namespace")
-        root = f"/api/v1/namespaces/{quote(namespace)}/pods"
-        found = self._ask("GET", f"{root}?labelSelector={quote(f'{LABEL}={self.run}')}&resourceVersion=0")
+        """Give them up, each once; returns a line for each. Blocks; raises OSError, ValueError."""
+        root, ask = self._account.of("pods"), self._account.ask
+        found = ask("GET", f"{root}?labelSelector={quote(f'{LABEL}={self._run}')}&resourceVersion=0")
         lines = []
         for pod in found.get("items") or ():
             about = pod["metadata"]
             if is_lost(pod) and about["uid"] not in self._asked:
                 self._asked.add(about["uid"])
                 if COUNTED in (about.get("finalizers") or ()):
-                    self._ask("PATCH", f"{root}/{quote(about['name'])}/status", {"status": {"phase": "Failed"}})
+                    ask("PATCH", f"{root}/{quote(about['name'])}/status", {"status": {"phase": "Failed"}})
                 only = {"gracePeriodSeconds": 0, "preconditions": {"uid": about["uid"]}}
-                self._ask("DELETE", f"{root}/{quote(about['name'])}", only)
+                ask("DELETE", f"{root}/{quote(about['name'])}", only)
                 lines.append(f"pod {about['name']} was given up: node {pod['spec'].get('nodeName')} is lost")
         return lines
-
-    def _ask(self, method: str, path: str, body: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
-        line = self._connect()
-        try:
-            headers = {
-                "Authorization": f"Bearer {self._read('token')}",
-                "Content-Type": BODIES.get(method, "application/json"),
-            }
-            line.request(method, path, None if body is None else json.dumps(body), headers)
-            answer = line.getresponse()
-            text = answer.read(LARGEST)
-        except http.client.HTTPException as error:
-            raise OSError(f"the API server broke the protocol: {error!r}") from error
-        finally:
-            line.close()
-        if answer.status in (404, 409):
-            return {}  # somebody else was quicker
-        if answer.status >= 400:
-            raise OSError(f"the API server refused {method} of pods ({answer.status}): {_message(text)}")
-        found: Dict[str, Any] = json.loads(text)
-        return found
-
-    def _connect(self) -> http.client.HTTPConnection:
-        import ssl  # some megabytes, for the few agents that come here
-
-        trusted = ssl.create_default_context(cafile=os.path.join(self._folder, "ca.crt"))
-        return http.client.HTTPSConnection(self._host, int(self._port), timeout=TIMEOUT, context=trusted)
-
-    def _read(self, name: str) -> str:
-        with open(os.path.join(self._folder, name), encoding="ascii") as file:
-            return file.read().strip()
 
 
 def is_lost(pod: Mapping[str, Any]) -> bool:
@@ -99,18 +61,11 @@ def is_lost(pod: Mapping[str, Any]) -> bool:
     )  # fmt: skip
 
 
-def _message(text: bytes) -> str:
-    try:
-        return str(json.loads(text)["message"])[:300]
-    except (ValueError, KeyError, TypeError):
-        return text[:300].decode(errors="replace")
-
-
 class Freeing:
     """Looks for lost nodes while ``broken`` says that the gang is not whole here; ``tell`` is given a line for each."""
 
-    def __init__(self, account: Account, node: int, broken: Callable[[], bool], tell: Callable[[str], None]) -> None:
-        self._account, self._node, self._broken, self._tell = account, node, broken, tell
+    def __init__(self, lost: LostPods, node: int, broken: Callable[[], bool], tell: Callable[[str], None]) -> None:
+        self._lost, self._node, self._broken, self._tell = lost, node, broken, tell
         self._said = ""
 
     async def run(self) -> None:
@@ -133,7 +88,7 @@ class Freeing:
     async def look(self) -> None:
         """Look once; what keeps it from that is said once."""
         try:
-            lines = await asyncio.get_running_loop().run_in_executor(None, self._account.free)
+            lines = await asyncio.get_running_loop().run_in_executor(None, self._lost.free)
         except (OSError, ValueError, KeyError, TypeError) as error:
             lines = [f"pods on lost nodes cannot be given up (failure.force_delete): {error}"]
             if lines[0] == self._said:

@@ -27,7 +27,8 @@ class Gang:
     to say which way it takes.
     ``hosts`` are the names by which nodes of other machines find each other, where mpirun must know them all.
     With ``preflight`` all nodes and the ways between them are checked before user code starts; ``gpus`` is how many
-    each must have. With ``force_delete`` the agents may have a lost node's pods given up.
+    each must have. With ``force_delete`` the agents may have a lost node's pods given up (``free.py``), and the gang
+    keeps a ledger (``keeper.py``).
     A gang that ``stays`` is idle until it is given a command, and again after it; ``argv`` is then only what its
     zygotes are made ready for. ``first_attempt`` is that of the command that ``argv`` is.
     """

@@ -77,7 +77,7 @@ class Init:
             relay.start()
         self._start_zygote()
         for node in self._nodes:
-            self._start_agent(node, container.made_anew(self.gang, node))
+            self._start_agent(node)
         try:
             while self._agents:
                 self._wait(wake)

@@ -83,6 +83,7 @@ class Listener:
     """Serves the roll call on a listening socket until the run is over.
 
     ``ended_well`` is awaited at the end of a run that succeeded, while node 0's own agent still holds its ranks.
+    ``recorded`` is called whenever the record may have changed.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Listener:
             began=float(os.environ["ALLRANKS_BEGAN"]) if "ALLRANKS_BEGAN" in os.environ else None,
         )  # fmt: skip
         self.coordinator.keep = self._write_record
+        self.recorded: Callable[[], object] = lambda: None
         self.coordinator.stall.save = functools.partial(evidence.write, gang)
         self._handshakes = 0
 
@@ -151,6 +153,7 @@ class Listener:
 
     def _write_record(self) -> bool:
         """What cannot be written is said once: in our log, and in the record as soon as it can be."""
+        self.recorded()
         try:
             write_record(self.gang.state, self.coordinator.status)
         except OSError as error:

@@ -10,9 +10,9 @@ import sys
 from typing import List
 
 from allranks.node import network
-from allranks.node.agent import recall
 from allranks.node.environment import shell_environment
 from allranks.node.gang import load
+from allranks.node.ledger import recall
 from allranks.node.place import NoPlace, find_place
 
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh", "/usr/bin/sh", "/busybox/sh")

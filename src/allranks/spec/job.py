@@ -139,7 +139,8 @@ class Failure(Part):
     force_delete: Annotated[
         bool,
         about(
-            "Whether the gang may delete its own pods on a lost host by force, with a Role of its own for that.",
+            "Whether the gang may delete its own pods on a lost host by force, and remembers its causes and restarts "
+            "when all of its pods go; it has a Role of its own for both.",
             KUBERNETES,
         ),
     ] = False

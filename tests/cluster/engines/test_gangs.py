@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,12 +99,50 @@ def test_a_deleted_pod_is_rejoined_and_followed_all_the_while(space: Space, engi
     assert cancelled(space)
 
 
+@pytest.mark.parametrize("node", [1, 0])
+@pytest.mark.parametrize("engine", ["jobset", "trainjob"])
+def test_a_gang_that_may_ask_remembers_over_the_loss_of_all_its_pods(space: Space, engine: str, node: int) -> None:
+    failure = {"grace": "2s", "restarts": 3, "start_timeout": "90s", "force_delete": True}
+    space.start(engine, space.spec(run=python(STEPS), failure=failure))
+    status = space.until(lambda status: status["phase"] == "running")
+    kill(space, status["nodes"][1]["name"], status["nodes"][1]["ranks"][0]["pid"])
+    status = space.until(lambda status: status["attempt"] == 1 and status["phase"] == "running")
+    forget(space)
+    kubectl("-n", space.name, "delete", "pod", status["nodes"][node]["name"], "--wait=false")
+    status = space.until(lambda status: status["attempt"] >= 1000 and status["phase"] == "running")
+    assert status["restarts"]["used"] == 2
+    assert [(cause["attempt"], cause["kind"], cause["node"]) for cause in status["causes"]] == [
+        (0, "signal", 1), (1, "node_lost", node),
+    ]  # fmt: skip
+    assert "was deleted or evicted (SIGTERM)" in status["causes"][1]["message"]
+    assert cancelled(space)
+
+
+@pytest.mark.parametrize("engine", ["jobset", "trainjob"])
+def test_a_gang_that_may_not_ask_says_that_it_has_forgotten(space: Space, engine: str) -> None:
+    space.start(engine, space.spec(run=python(STEPS)))
+    status = space.until(lambda status: status["phase"] == "running")
+    forget(space)
+    kubectl("-n", space.name, "delete", "pod", status["nodes"][1]["name"], "--wait=false")
+    status = space.until(lambda status: status["attempt"] >= 1000 and status["phase"] == "running")
+    (cause,) = status["causes"]
+    assert (cause["kind"], cause["node"], status["restarts"]["used"]) == ("node_lost", None, 1)
+    assert "all pods anew for the 1st time: one was lost; which one is not known" in cause["message"]
+    assert cancelled(space)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_cancel_ends_a_gang_that_cannot_start(space: Space, engine: str) -> None:
     space.start(engine, space.spec(resources={"memory": "900Ti"}))
     space.until(lambda status: "Insufficient memory" in status["reason"])
     assert cancelled(space)
     assert space.status()["phase"] == "cancelled"
+
+
+def forget(space: Space) -> None:
+    """What this client has seen of the run but where it is: only what the gang itself remembers counts."""
+    (path,) = Path(os.environ["XDG_STATE_HOME"], "allranks", "clusters").glob(f"*/{space.name}/gang.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "uid": "another run's"}))
 
 
 def kill(space: Space, pod: str, pid: int) -> float:

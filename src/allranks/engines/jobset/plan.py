@@ -42,7 +42,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         *make(job, admission, namespace),
     ]
     why_not = {path: why for path, why in WHY_NOT.items() if path != "failure.clean" or job.failure.clean != "running"}
-    return render.plan(job, ENGINE, documents, why_not=why_not, notes=[*admission.notes, *_notes(cluster)])
+    return render.plan(job, ENGINE, documents, why_not=why_not, notes=[*admission.notes, *_notes(job, cluster)])
 
 
 def _names(job: Job, jobset: bool) -> list[str]:
@@ -134,8 +134,10 @@ def _job_spec(job: Job, template: dict[str, Any]) -> Explained:
     )
 
 
-def _notes(cluster: Cluster) -> Iterator[str]:
-    if not cluster.jobset:
+def _notes(job: Job, cluster: Cluster) -> Iterator[str]:
+    if cluster.jobset:
+        yield from free.forgotten(job)
+    else:
         yield (
             "JobSet is not installed there: a plain Job replaces lost pods one by one, "
             "and waits 10 s, then 20, 40, ... before each"

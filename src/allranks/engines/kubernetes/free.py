@@ -1,4 +1,6 @@
-"""What a gang needs that may give up its own pods on a lost node (``failure.force_delete``): an account with a Role.
+"""What a gang needs that may ask its API server (``failure.force_delete``): an account, its Role, and a ledger.
+
+It gives up its own pods on a lost node, and keeps its budget and causes where no pod's end takes them (its ledger).
 
 A job that has a service account of its own (``pod.serviceAccountName``) keeps it, and whoever made that gives it the
 Role; a note says which.
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from allranks.engines.kubernetes import delivery
 from allranks.engines.kubernetes.manifest import Explained
 from allranks.engines.kubernetes.rights import force_delete, role
+from allranks.node import keeper
 
 if TYPE_CHECKING:
     from allranks.spec.job import Job
@@ -25,13 +28,21 @@ def account(job: Job) -> str:
 
 
 def documents(job: Job, engine: str, namespace: str) -> list[dict[str, Any]]:
-    """The account, the Role and what binds them; nothing where the job has not asked for it."""
+    """The ledger, the account, the Role and what binds them; nothing where the job has not asked for it."""
+    if not job.failure.force_delete:
+        return []
+    meta = delivery.metadata(job, engine, namespace, keeper.name_of(job.name))
+    ledger = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+    return [Explained(ledger, kind="where the gang keeps its budget and causes"), *_account(job, engine, namespace)]
+
+
+def _account(job: Job, engine: str, namespace: str) -> list[dict[str, Any]]:
     name = account(job)
     if not name:
         return []
     meta = delivery.metadata(job, engine, namespace, name)
     why = "failure.force_delete: the pods may delete pods of this namespace; a Role knows no labels"
-    rules = role(name, namespace, force_delete())["rules"]
+    rules = role(name, namespace, force_delete(keeper.name_of(job.name)))["rules"]
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
@@ -46,8 +57,17 @@ def documents(job: Job, engine: str, namespace: str) -> list[dict[str, Any]]:
 def notes(job: Job) -> Iterator[str]:
     """What somebody else must see to."""
     if job.failure.force_delete and _own(job):
-        rules = [right.rule() for right in force_delete()]
+        rules = [right.rule() for right in force_delete(keeper.name_of(job.name))]
         yield f"failure.force_delete: {_own(job)} is the job's own service account, and needs a Role with {rules}"
+
+
+def forgotten(job: Job) -> Iterator[str]:
+    """Where all pods are made anew when one is lost: what becomes of the gang's memory."""
+    if job.failure.restarts and not job.failure.force_delete:
+        yield (
+            "when a pod is lost all are made anew: the gang then forgets which it was, its causes, and what ranks used "
+            "of failure.restarts before; failure.force_delete: true keeps that"
+        )
 
 
 def _own(job: Job) -> str:

@@ -24,10 +24,13 @@ class Right:
     verbs: tuple[str, ...]
     why: str
     optional: bool = False
+    names: tuple[str, ...] = ()
+    """The only objects that it is for; all of the kind where there are none."""
 
     def rule(self) -> dict[str, Any]:
         """The rule of a Role, which says what it is for where it is printed."""
-        rule = {"apiGroups": [self.kind.group], "resources": [self.kind.plural], "verbs": list(self.verbs)}
+        rule = {"apiGroups": [self.kind.group], "resources": [self.kind.plural]}
+        rule.update({"resourceNames": list(self.names)} if self.names else {}, verbs=list(self.verbs))
         return Explained(rule, verbs=f"{self.why}{' (optional)' if self.optional else ''}")
 
 
@@ -56,10 +59,17 @@ def for_plain_jobs() -> list[Right]:
     return [*rights([JOB])[:1], Right(SERVICE, ("create", "patch", "delete"), "run: names for the pods of a plain Job")]
 
 
-def force_delete() -> list[Right]:
-    """Of a gang that may give up its own pods on a lost node, so that their engine replaces them at once."""
+def force_delete(*ledger: str) -> list[Right]:
+    """Of a gang that may give up its own pods on a lost node, and remembers over the loss of all of them.
+
+    ``ledger`` is the name of the ConfigMap that it remembers in; without one it may do so in any.
+    """
     why = "failure.force_delete: free what a lost node holds"
-    return [Right(POD, ("list", "delete"), why, True), Right(POD_STATUS, ("patch",), f"{why}, for a Job's pods", True)]
+    return [
+        Right(POD, ("list", "delete"), why, True),
+        Right(POD_STATUS, ("patch",), f"{why}, for a Job's pods", True),
+        Right(CONFIGMAP, ("get", "patch"), "failure.force_delete: budget and causes, when all pods go", True, ledger),
+    ]
 
 
 def for_force_delete() -> list[Right]:

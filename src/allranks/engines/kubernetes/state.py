@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from allranks.engines.kubernetes import conditions, delivery
 from allranks.engines.kubernetes.pods import Object, Pod, moment, now
 from allranks.engines.kubernetes.reasons import Events, why_waiting
-from allranks.node.agent import ATTEMPTS_OF_A_SET
 from allranks.node.cause import Cause
 from allranks.node.course import EXIT_NEVER_COMPLETE
+from allranks.node.ledger import ATTEMPTS_OF_A_SET
 from allranks.node.status import NodeStatus, RankStatus, Status
 
 SLOW = 5.0

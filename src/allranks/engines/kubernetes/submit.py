@@ -13,6 +13,7 @@ from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.kinds import POD, kind_of
 from allranks.engines.kubernetes.refusals import Missing, NotInstalled, Refused
 from allranks.errors import EngineError
+from allranks.node import keeper
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Plan
@@ -135,7 +136,7 @@ def free_the_name(client: Client, plan: Plan, namespace: str) -> None:
 def _remove_leftovers(client: Client, plan: Plan, namespace: str) -> None:
     """Of a client that died between two objects, and of an owner whose garbage is still being collected."""
     for document in plan.documents[:-1]:
-        if document["metadata"]["name"] == delivery.name_of(plan.name):
+        if document["metadata"]["name"] in (delivery.name_of(plan.name), keeper.name_of(plan.name)):
             client.delete(kind_of(document), document["metadata"]["name"], namespace)
 
 

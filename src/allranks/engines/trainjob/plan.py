@@ -185,7 +185,9 @@ def _said_as(name: str) -> str:
 
 def _notes(job: Job) -> Iterator[str]:
     runtime = job.engines.trainjob.runtime
-    if runtime:
+    if not runtime:
+        yield from free.forgotten(job)
+    else:
         yield (
             f"engines.trainjob.runtime {runtime}: what becomes of a lost pod is for that runtime to say; "
             "without a failurePolicy Kubernetes waits 10 s, then 20, 40, ... before it replaces one"
