@@ -90,7 +90,7 @@ class Agent:
                 continue
             if code == EXIT_DONE:
                 await self.ranks.launcher_ends()
-            await self._end_ranks()
+            await self._end_ranks(for_good=code is not None)
             if code is not None:
                 return code
             give_up = time.monotonic() + self.gang.start_timeout
@@ -240,11 +240,11 @@ class Agent:
         await self.ranks.stop(self.gang.grace)
         self._tell(type="idle", attempt=attempt)
 
-    async def _end_ranks(self) -> None:
+    async def _end_ranks(self, *, for_good: bool) -> None:
         """No conversation, no ranks: without a coordinator nobody may train on."""
         if self._stopping is not None:
             self._stopping.cancel()
-        await self.ranks.stop(0.0)
+        await self.ranks.stop(0.0, for_good=for_good)
 
     async def leave(self, why: str) -> None:
         """Say bye and end this node's ranks, with all the grace they have; never dial again."""
@@ -252,7 +252,7 @@ class Agent:
         self._tell(type="bye", why=why)
         if self._wire is not None:
             await self._wire.flush()
-        await self.ranks.stop(self.gang.grace)
+        await self.ranks.stop(self.gang.grace, for_good=True)
 
 
 def _host_name(gang: Gang, node: int) -> str:
@@ -326,7 +326,7 @@ class Node:
         listener = asyncio.ensure_future(self.listener.run())
         await asyncio.wait([listener, agent], return_when=asyncio.FIRST_COMPLETED)
         agent.cancel()
-        await self.agent.ranks.stop(0.0)
+        await self.agent.ranks.stop(0.0, for_good=True)
         if not listener.done():
             return await _result(agent)
         verdict = self.listener.coordinator.verdict

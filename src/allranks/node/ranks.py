@@ -33,6 +33,7 @@ LAUNCHERS: Dict[str, Callable[[Gang, int, Start], List[Spawn]]] = {
     "mpirun": mpirun.spawns,
 }  # fmt: skip
 KILL_WAIT = 10.0
+LAST_SWEEP = 0.3
 SETTLED = 2.0
 LAUNCHER = -1
 LAUNCHER_WAIT = 3.0
@@ -249,8 +250,11 @@ class Ranks:
         if LAUNCHER in self._alive:
             await _wait(self._gone, LAUNCHER_WAIT)
 
-    async def stop(self, grace: float) -> None:
-        """SIGTERM, at most ``grace`` seconds, SIGKILL; then whatever the ranks left behind."""
+    async def stop(self, grace: float, *, for_good: bool = False) -> None:
+        """SIGTERM, at most ``grace`` seconds, SIGKILL; then whatever the ranks left behind.
+
+        Where it is ``for_good`` init ends all that is left, so a zygote that is busy importing is not waited for.
+        """
         self._asked = True
         for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, KILL_WAIT)):
             if self._alive and seconds:
@@ -260,7 +264,7 @@ class Ranks:
         self._swept.clear()
         if self._channel.is_open:
             self._channel.sweep()
-            await _wait(self._swept, KILL_WAIT)
+            await _wait(self._swept, LAST_SWEEP if for_good else KILL_WAIT)
         self._logs.look()
         self._remove_shared_memory()
         self._pass_on_learned()
