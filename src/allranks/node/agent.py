@@ -290,10 +290,11 @@ class Node:
                 known = keeper.read() if keeper is not None else None
             except (OSError, ValueError) as error:
                 self._tell(f"what the gang had behind it could not be read: {error}")
-            course.remember(ledger.settle(known, sets, self.gang.engine))
         if keeper is not None:
             keeper.begin(course)
             listener.recorded = keeper.look
+        if not course.is_successor:
+            course.remember(ledger.settle(known, sets, self.gang.engine))
         return keeper
 
     def _misses_somebody(self) -> bool:

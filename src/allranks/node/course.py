@@ -81,22 +81,24 @@ class Course:
         self._stop_until = 0.0
         self._unexplained: Dict[int, float] = {}
         self._others_told = False
-        self._owed: List[Cause] = []
         self._accounted = -1
 
     def remember(self, known: Ledger) -> None:
-        """Go on from what all lost pods of the gang had behind them; what is owed is counted before anything starts."""
-        self.used, self.causes, self._owed = known.used, list(known.causes), list(known.owed)
+        """Go on from what all lost pods of the gang had behind them, and count what is owed."""
+        self.used, self.causes = 0 if self.gang.stays else known.used, list(known.causes)
         self.last_attempt = self._accounted = known.attempt
-        if self.gang.stays:  # the command that they ended is over, and the next has a budget of its own
-            self.used, self.causes, self._owed = 0, [*self.causes, *self._owed], []
+        self.is_successor = known.attempt >= 0
+        for cause in known.owed:
+            self._blame(cause)
+            if not self.gang.stays and self.verdict is None:  # the next command of one that stays has a whole budget
+                self._restart_or_conclude(cause)
 
     @property
     def owed(self) -> List[Cause]:
         """Why the gang must start again, as long as no restart was counted for it."""
         if self.state == "stopping" and self.verdict is None and self.attempt is not None:
             return [self.attempt.cause or self.attempt.blame(self.attempt.broken_at)]
-        return list(self._owed)
+        return []
 
     def _take_over(self, earlier: Status) -> None:
         """Go on with the count and the causes of a coordinator that was killed."""
@@ -188,11 +190,8 @@ class Course:
 
     def _try_start(self, now: float) -> None:
         command = self.commands.current
-        lost = self._unaccounted(command.attempt) if self.attempt is None and command else None
-        if lost is not None:
-            self._end_attempt()
-            self._blame(lost)
-            self._restart_or_conclude(lost)
+        if self.attempt is None and command and self._was_lost_in(command.attempt):
+            self._blame_lost_coordinator()
         elif self.roll.complete and not self.preflight.done:
             self._gather_until = now + self.gang.start_timeout
             self._check()
@@ -213,15 +212,17 @@ class Course:
         elif self.preflight.done:
             self._moved()
 
-    def _unaccounted(self, first: int) -> Optional[Cause]:
-        """What ended an attempt from ``first`` on before this coordinator: if nobody was blamed, the one before it."""
-        if self._owed:
-            return self._owed.pop(0)
-        known = {cause.attempt for cause in self.causes}
-        if self.last_attempt < first or self.last_attempt in known or self.last_attempt == self._accounted:
-            return None
+    def _was_lost_in(self, first: int) -> bool:
+        """Whether attempts from ``first`` on were made, and nobody was blamed for the end of the last one."""
+        known = {self._accounted, *(cause.attempt for cause in self.causes)}
+        return self.last_attempt >= first and self.last_attempt not in known
+
+    def _blame_lost_coordinator(self) -> None:
+        """This coordinator replaces one that died during an attempt: that attempt counts."""
+        self._end_attempt()
         why = f"node 0: the coordinator {self._how_lost}"
-        return Cause(self.last_attempt, "node_lost", utc(), why, node=0, exit=EXIT_UNNAMED)
+        self.causes.append(Cause(self.last_attempt, "node_lost", utc(), why, node=0, exit=EXIT_UNNAMED))
+        self._restart_or_conclude(self.causes[-1])
 
     def _give_up_gathering(self) -> None:
         awaited = self.roll.who_is_awaited()
