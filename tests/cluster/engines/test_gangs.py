@@ -118,6 +118,17 @@ def test_a_gang_that_may_ask_remembers_over_the_loss_of_all_its_pods(space: Spac
     assert cancelled(space)
 
 
+def test_causes_outlive_all_pods_in_the_ledger(space: Space) -> None:
+    failure = {"grace": "1s", "restarts": 1, "force_delete": True}
+    space.start("jobset", space.spec(run=python(FAILS), failure=failure))
+    space.until(lambda status: any("Failed" in line for line in status["conditions"]))
+    kubectl("-n", space.name, "delete", "pods", "--all")
+    forget(space)
+    status = space.status()
+    assert [(cause["attempt"], cause["rank"], cause["exit"]) for cause in status["causes"]] == [(0, 3, 7), (1, 3, 7)]
+    assert (status["phase"], status["restarts"]) == ("failed", {"used": 1, "allowed": 1})
+
+
 @pytest.mark.parametrize("engine", ["jobset", "trainjob"])
 def test_a_gang_that_may_not_ask_says_that_it_has_forgotten(space: Space, engine: str) -> None:
     space.start(engine, space.spec(run=python(STEPS)))
