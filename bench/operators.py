@@ -24,8 +24,8 @@ from tests.cluster.cluster import Cluster  # noqa: E402
 
 ENGINES = ("jobset", "mpijob", "trainjob", "pytorchjob")
 ENDS = {"end": False, "spent": True}
-EVERY = 1.0
-"""Seconds between two looks at each of many gangs."""
+EVERY = 3.0
+"""Seconds between two looks at each of many gangs: what is measured is told by their own lines."""
 
 
 def one_by_one(cluster: Cluster, engine: str, folder: Path, names: Sequence[str], times: int) -> list[Row]:
