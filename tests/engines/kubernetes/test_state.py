@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -53,8 +54,9 @@ def test_causes_of_a_coordinator_that_lost_its_pod_are_kept() -> None:
 
 def test_a_set_made_anew_is_no_second_cause_where_the_first_was_seen() -> None:
     seen = Status("gang", "jobset", attempt=0, causes=[Cause(0, "node_lost", "", "node 1: its agent left", node=1)])
-    record = Status("gang", "jobset", attempt=1000, causes=[Cause(999, "node_lost", "", "all pods made anew", node=0)])
-    first = compose(Sight("jobset", main(), record=record), seen)
+    gathering = Status("gang", "jobset", attempt=999, causes=[Cause(999, "node_lost", "", "all pods made anew")])
+    record = replace(gathering, attempt=1000)
+    first = compose(Sight("jobset", main(), record=gathering), seen)
     again = compose(Sight("jobset", main(), record=record), first)
     assert [cause.attempt for cause in first.causes] == [cause.attempt for cause in again.causes] == [0]
     went_on = Status("gang", "jobset", attempt=1, causes=seen.causes)

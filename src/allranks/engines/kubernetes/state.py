@@ -153,7 +153,7 @@ def _is_told_already(cause: Cause, earlier: Status) -> bool:
         return False
     if cause.attempt in {one.attempt for one in earlier.causes}:
         return False
-    return earlier.attempt > cause.attempt or any(one.attempt == earlier.attempt for one in earlier.causes)
+    return earlier.attempt >= cause.attempt or any(one.attempt == earlier.attempt for one in earlier.causes)
 
 
 # Nodes
