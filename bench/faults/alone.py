@@ -84,7 +84,8 @@ def ends(cluster: Cluster, engine: str, folder: Path, fails: bool) -> Row:
         told = gang.until("over", lambda now: now["phase"] in OVER, 60)
         causes = [(cause["attempt"], cause["exit"]) for cause in told["causes"]]
         if causes != ([(0, 7), (1, 7)] if fails else []):
-            raise Wrong(f"status tells of {causes}: {told['reason']}")
+            said = [cause["message"] for cause in told["causes"]]
+            raise Wrong(f"status tells of {causes}: {'; '.join(said) or told['reason']}")
         last = _moment(told["causes"][-1]["at"]) if fails else max(map(max, gang.steps(0, seconds=0).values()))
         row.took.append(seen - last)
     except BROKEN as problem:
