@@ -189,7 +189,52 @@ def test_run_is_split_as_a_shell_would(run: str, argv: tuple[str, ...]) -> None:
             "resources: {cpu: lots}",
             "4:18: resources.cpu: found 'lots'; allowed is a quantity such as 8, 500m, 16Gi or 1e3",
         ),
-        ("resources: {extra: {a: 0.5}}", "4:24: resources.extra.a: found '0.5'; allowed is a whole number"),
+        ("resources: {extra: {a/b: 0.5}}", "4:26: resources.extra.a/b: found '0.5'; allowed is a whole number"),
+        (
+            "resources: {extra: {cpu: 2}}",
+            "4:21: resources.extra.cpu: found 'cpu'; allowed is a resource's name, DOMAIN/NAME such as rdma/hca, or "
+            "hugepages-2Mi",
+        ),
+        (
+            "resources: {memory: 8Gi, extra: {hugepages-2Mi: 3Mi}}",
+            "4:12: resources: found a mapping; hugepages-2Mi is memory in whole pages, such as "
+            "hugepages-2Mi: 512Mi; found 3Mi",
+        ),
+        (
+            "resources: {extra: {hugepages-2Mi: 4Mi}}",
+            "4:12: resources: found a mapping; hugepages-2Mi needs 'cpu' or 'memory' beside it",
+        ),
+        (
+            "resources: {gpus: 1, extra: {nvidia.com/gpu: 1}}",
+            "4:12: resources: found a mapping; gpus counts nvidia.com/gpu already; leave it out of 'extra'",
+        ),
+        (
+            "schedule: {namespace: Team_A}",
+            "4:23: schedule.namespace: found 'Team_A'; allowed is a namespace's name: a-z, 0-9 and -, at most 63, "
+            "first and last a letter or digit",
+        ),
+        (
+            "schedule: {node_selector: {disk: a b}}",
+            "4:34: schedule.node_selector.disk: found 'a b'; allowed is a label's value: letters, digits, -, _ and ., "
+            "at most 63, or nothing",
+        ),
+        (
+            "schedule: {tolerations: [{key: a, toleration_seconds: 3}]}",
+            "4:26: schedule.tolerations[0]: found a mapping; toleration_seconds is for effect: NoExecute alone",
+        ),
+        (
+            "schedule: {tolerations: [{operator: Equal}]}",
+            "4:26: schedule.tolerations[0]: found a mapping; a toleration of every key has operator: Exists",
+        ),
+        (
+            "volumes: [{claim: a, path: /allranks}]",
+            "4:28: volumes[0].path: found '/allranks'; allranks has its own files there; allowed is a path other than "
+            "/allranks and /run/allranks",
+        ),
+        (
+            "volumes: [{host: /a/../b, path: /a}]",
+            "4:18: volumes[0].host: found '/a/../b'; allowed is a path without '..', which Kubernetes refuses",
+        ),
         ("volumes: [{claim: a}]", "4:11: missing field 'path' in volumes[0]; write for example 'path: /data'"),
         (
             "volumes: [{path: /a}]",

@@ -73,6 +73,10 @@ AWKWARD += [
 ]
 text = st.one_of(st.text(characters, max_size=30), st.sampled_from(AWKWARD))
 words = st.text(characters, min_size=1, max_size=20).filter(lambda word: word.split() == [word])
+names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?(\.[a-z0-9])?", fullmatch=True)
+keys = st.from_regex(r"([a-z0-9]{1,9}(\.[a-z0-9]{1,9})?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,9}[A-Za-z0-9])?", fullmatch=True)
+values = st.from_regex(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,9}[A-Za-z0-9])?)?", fullmatch=True)
+resources = st.from_regex(r"[a-z0-9]{1,9}(\.[a-z0-9]{1,9})?/[a-z0-9]", fullmatch=True)
 paths = text.map("/".__add__)
 env_names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,20}", fullmatch=True).filter(
     lambda name: name not in OURS and not name.startswith("ALLRANKS_")
@@ -94,7 +98,7 @@ def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 volumes = st.one_of(
-    st.fixed_dictionaries({"claim": words, "path": paths}, optional={"read_only": st.booleans()}),
+    st.fixed_dictionaries({"claim": names, "path": paths}, optional={"read_only": st.booleans()}),
     st.fixed_dictionaries({"host": paths, "path": paths}),
 )
 manifests = st.dictionaries(text, data, max_size=4)
@@ -113,25 +117,33 @@ fields = st.fixed_dictionaries(
         "image": words,
         "workdir": text.filter(bool),
         "env": st.dictionaries(env_names, text, max_size=5),
-        "env_from": st.lists(st.from_regex(r"(secret|configmap)/[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", fullmatch=True)),
+        "env_from": st.lists(st.builds("{}/{}".format, st.sampled_from(["secret", "configmap"]), names)),
         "resources": some(
             gpus=st.integers(0, 1024),
-            gpu_resource=words,
+            gpu_resource=resources,
             cpu=st.builds(Quantity, st.integers(1, 10**15), st.sampled_from(["decimal", "exponent"])),
             memory=amounts,
             shm=amounts,
-            extra=st.dictionaries(words, amounts, max_size=2),
+            extra=st.dictionaries(resources, amounts, max_size=2),
         ),
         "network": some(
-            rdma=st.sampled_from(["auto", "required", "off"]), annotations=st.dictionaries(words, text, max_size=3)
+            rdma=st.sampled_from(["auto", "required", "off"]), annotations=st.dictionaries(keys, text, max_size=3)
         ),
         "volumes": st.lists(volumes, max_size=3, unique_by=lambda volume: volume["path"]),
         "schedule": some(
-            queue=words,
+            queue=names,
             gang=st.sampled_from(["auto", "kueue", "kai", "off"]),
-            tolerations=st.lists(some(key=words, value=text, toleration_seconds=st.integers(0, 10**9)), max_size=2),
-            node_selector=st.dictionaries(words, text, max_size=2),
-            topology=st.builds(lambda level: {"required": level}, words),
+            tolerations=st.lists(
+                st.builds(
+                    lambda said: {**said, "effect": "NoExecute"},
+                    st.fixed_dictionaries(
+                        {"key": keys}, optional={"value": values, "toleration_seconds": st.integers(0, 10**9)}
+                    ),
+                ),
+                max_size=2,
+            ),
+            node_selector=st.dictionaries(keys, values, max_size=2),
+            topology=st.builds(lambda level: {"required": level}, keys),
         ),
         "failure": some(
             restarts=st.integers(0, 10**6),

@@ -45,6 +45,8 @@ def _check(engine: Engine, plan: Plan) -> None:
 
     if not isinstance(engine, CanCheck):
         raise EngineError(f"engine {engine.name} has nobody to check a plan")
-    engine.check(plan)
+    notes = engine.check(plan)
     objects = ", ".join(f"{document['kind']} {document['metadata']['name']}" for document in plan.documents)
     click.echo(f"checked: the cluster would take {objects}", err=True)
+    for note in notes:
+        click.echo(f"checked: {note}", err=True)

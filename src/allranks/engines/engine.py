@@ -153,8 +153,11 @@ class CanPretend(Protocol):
 class CanCheck(Protocol):
     """Somebody else judges the engine's plans, and can be asked beforehand."""
 
-    def check(self, plan: Plan) -> None:
-        """Have the plan judged, starting nothing. Raises EngineError for the first thing that would be refused."""
+    def check(self, plan: Plan) -> Sequence[str]:
+        """Have the plan judged, starting nothing; returns what could not be judged, and why.
+
+        Raises EngineError for the first thing that would be refused.
+        """
 
 
 @runtime_checkable

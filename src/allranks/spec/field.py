@@ -17,10 +17,12 @@ KUBERNETES = "mpijob, trainjob, pytorchjob, jobset"
 
 NAME = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-ENV_FROM = r"^(secret|configmap)/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+ENV_FROM = r"^(secret|configmap)/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 OURS = frozenset(
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"]
 )
+MOUNTS = ("/allranks", "/run/allranks")
+"""Where the agent's files are in every container."""
 SMALLEST_MEMORY = Quantity.parse("1Mi")
 
 
@@ -88,6 +90,18 @@ def _absolute(path: str) -> str:
     return path
 
 
+def _upwards(path: str) -> str:
+    if ".." in path.split("/"):
+        raise ValueError("allowed is a path without '..', which Kubernetes refuses")
+    return path
+
+
+def _not_ours(path: str) -> str:
+    if path.rstrip("/") in MOUNTS:
+        raise ValueError(f"allranks has its own files there; allowed is a path other than {' and '.join(MOUNTS)}")
+    return path
+
+
 def _one_word(text: str) -> str:
     if not text or text.split() != [text]:
         raise ValueError("allowed is one word, without spaces")
@@ -97,6 +111,8 @@ def _one_word(text: str) -> str:
 Text = Annotated[str, AfterValidator(_clean_text)]
 Word = Annotated[Text, AfterValidator(_one_word)]
 AbsolutePath = Annotated[Text, AfterValidator(_absolute)]
+HostPath = Annotated[AbsolutePath, AfterValidator(_upwards)]
+MountPath = Annotated[AbsolutePath, AfterValidator(_not_ours)]
 Timeout = Annotated[Duration, AfterValidator(_some_time)]
 Memory = Annotated[Quantity, AfterValidator(_memory)]
 # Values may be written bare (OMP_NUM_THREADS: 4); the loader keeps the text as it stands in the file.

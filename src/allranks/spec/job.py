@@ -16,11 +16,12 @@ from allranks.spec.field import (
     ENV_FROM,
     KUBERNETES,
     NAME,
-    AbsolutePath,
     Data,
     EnvName,
+    HostPath,
     Manifest,
     Memory,
+    MountPath,
     Part,
     Run,
     Scalar,
@@ -31,6 +32,16 @@ from allranks.spec.field import (
     positive,
     whole,
 )
+from allranks.spec.names import (
+    HUGE_PAGES,
+    AnnotationKey,
+    LabelKey,
+    LabelValue,
+    NamespaceName,
+    ObjectName,
+    QueueName,
+    ResourceName,
+)
 from allranks.spec.units import Duration, Quantity
 
 
@@ -38,7 +49,7 @@ class Resources(Part):
     """What each node of the gang needs."""
 
     gpus: Annotated[int, about("GPUs of each node, a count.", CONTAINERS, ge=0, le=1024)] = 0
-    gpu_resource: Annotated[Word, about("The name under which the cluster offers its GPUs.", CONTAINERS)] = (
+    gpu_resource: Annotated[ResourceName, about("The name under which the cluster offers its GPUs.", CONTAINERS)] = (
         "nvidia.com/gpu"
     )
     cpu: Annotated[
@@ -47,9 +58,29 @@ class Resources(Part):
     memory: Annotated[Memory | None, about("Memory of each node, in bytes (32Gi).", CONTAINERS)] = None
     shm: Annotated[Memory | None, about("Size of /dev/shm, in bytes (16Gi).", CONTAINERS)] = None
     extra: Annotated[
-        dict[Word, Annotated[Quantity, AfterValidator(whole)]],
+        dict[ResourceName, Annotated[Quantity, AfterValidator(whole)]],
         about("Further resources of each node by name, counts (rdma/rdma: 1).", CONTAINERS),
     ] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits_kubernetes(self) -> Resources:
+        if self.gpus and self.gpu_resource in self.extra:
+            raise ValueError(f"gpus counts {self.gpu_resource} already; leave it out of 'extra'")
+        for name, amount in self.extra.items():
+            if name.startswith(HUGE_PAGES):
+                self._must_be_pages(name, amount)
+        return self
+
+    def _must_be_pages(self, name: str, amount: Quantity) -> None:
+        """Kubernetes gives them only in whole pages, and to nobody who asks for neither cores nor memory."""
+        try:
+            size = Quantity.parse(name.removeprefix(HUGE_PAGES))
+        except ValueError:
+            size = Quantity(0)
+        if not size or amount.nanos % size.nanos:
+            raise ValueError(f"{name} is memory in whole pages, such as hugepages-2Mi: 512Mi; found {amount}")
+        if self.cpu is None and self.memory is None:
+            raise ValueError(f"{name} needs 'cpu' or 'memory' beside it")
 
 
 class Network(Part):
@@ -60,16 +91,16 @@ class Network(Part):
         about("RDMA for NCCL: auto uses it where it works, required fails without it, off forbids it."),
     ] = "auto"
     annotations: Annotated[
-        dict[Word, Scalar], about("Annotations of each pod that attach networks to it.", CONTAINERS)
+        dict[AnnotationKey, Scalar], about("Annotations of each pod that attach networks to it.", CONTAINERS)
     ] = Field(default_factory=dict)
 
 
 class Volume(Part):
     """Storage that every node sees under one path: either a claim or a folder of the host."""
 
-    claim: Annotated[Word | None, about("Name of a PersistentVolumeClaim.", CONTAINERS)] = None
-    host: Annotated[AbsolutePath | None, about("Folder of the host, an absolute path.", CONTAINERS)] = None
-    path: Annotated[AbsolutePath, about("Where the ranks see it, an absolute path.", CONTAINERS)]
+    claim: Annotated[ObjectName | None, about("Name of a PersistentVolumeClaim.", CONTAINERS)] = None
+    host: Annotated[HostPath | None, about("Folder of the host, an absolute path.", CONTAINERS)] = None
+    path: Annotated[MountPath, about("Where the ranks see it, an absolute path.", CONTAINERS)]
     read_only: Annotated[bool, about("Whether writing is refused.", CONTAINERS)] = False
 
     @model_validator(mode="after")
@@ -82,23 +113,36 @@ class Volume(Part):
 class Toleration(Part):
     """A taint that the gang's pods put up with."""
 
-    key: Annotated[Word | None, about("The taint's key; none means every key.", KUBERNETES)] = None
+    key: Annotated[LabelKey | None, about("The taint's key; none means every key.", KUBERNETES)] = None
     operator: Annotated[Literal["Equal", "Exists"], about("How the key's value is compared.", KUBERNETES)] = "Equal"
-    value: Annotated[Scalar | None, about("The taint's value, for Equal.", KUBERNETES)] = None
+    value: Annotated[LabelValue | None, about("The taint's value, for Equal.", KUBERNETES)] = None
     effect: Annotated[
         Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None,
         about("The taint's effect; none means every effect.", KUBERNETES),
     ] = None
     toleration_seconds: Annotated[
-        int | None, about("How long NoExecute is put up with, in seconds; none means for ever.", KUBERNETES, ge=0)
+        int | None,
+        about("How long NoExecute is put up with, in seconds; none means for ever.", KUBERNETES, ge=0, lt=2**63),
     ] = None
+
+    @model_validator(mode="after")
+    def _fits_kubernetes(self) -> Toleration:
+        if self.operator == "Exists" and self.value:
+            raise ValueError("with operator Exists there is no 'value'")
+        if self.operator == "Equal" and self.key is None:
+            raise ValueError("a toleration of every key has operator: Exists")
+        if self.toleration_seconds is not None and self.effect != "NoExecute":
+            raise ValueError("toleration_seconds is for effect: NoExecute alone")
+        return self
 
 
 class Topology(Part):
     """How close together the nodes are placed: by the one or the other of two labels of the cluster's topology."""
 
-    required: Annotated[Word | None, about("Label of the level that all nodes must share.", KUBERNETES)] = None
-    preferred: Annotated[Word | None, about("Label of the level that all nodes share if possible.", KUBERNETES)] = None
+    required: Annotated[LabelKey | None, about("Label of the level that all nodes must share.", KUBERNETES)] = None
+    preferred: Annotated[LabelKey | None, about("Label of the level that all nodes share if possible.", KUBERNETES)] = (
+        None
+    )
 
     @model_validator(mode="after")
     def _has_one_level(self) -> Topology:
@@ -110,18 +154,20 @@ class Topology(Part):
 class Schedule(Part):
     """Where in the cluster the gang runs, and in whose turn."""
 
-    namespace: Annotated[Word | None, about("Namespace; none means the client's current one.", CONTAINERS)] = None
-    queue: Annotated[Word | None, about("Queue of the cluster's gang scheduler.", CONTAINERS)] = None
+    namespace: Annotated[NamespaceName | None, about("Namespace; none means the client's current one.", CONTAINERS)] = (
+        None
+    )
+    queue: Annotated[QueueName | None, about("Queue of the cluster's gang scheduler.", CONTAINERS)] = None
     gang: Annotated[
         Literal["auto", "kueue", "volcano", "coscheduling", "kai", "off"],
         about("Who admits all nodes together; auto takes the one that the cluster has.", KUBERNETES),
     ] = "auto"
-    priority: Annotated[Word | None, about("Name of a priority class.", CONTAINERS)] = None
+    priority: Annotated[ObjectName | None, about("Name of a priority class.", CONTAINERS)] = None
     tolerations: Annotated[
         tuple[Toleration, ...], about("Taints that the pods put up with.", KUBERNETES, strict=False)
     ] = ()
-    node_selector: Annotated[dict[Word, Scalar], about("Labels that every host must have.", CONTAINERS)] = Field(
-        default_factory=dict
+    node_selector: Annotated[dict[LabelKey, LabelValue], about("Labels that every host must have.", CONTAINERS)] = (
+        Field(default_factory=dict)
     )
     topology: Annotated[Topology | None, about("How close together the nodes are placed.", KUBERNETES)] = None
 
@@ -180,7 +226,7 @@ class TrainJobOptions(Part):
     """Options of the engine trainjob."""
 
     runtime: Annotated[
-        Word | None, about("A ClusterTrainingRuntime to use; none means that allranks makes one.", "trainjob")
+        ObjectName | None, about("A ClusterTrainingRuntime to use; none means that allranks makes one.", "trainjob")
     ] = None
     manifest: Manifest = Field(default_factory=dict)
 
@@ -288,6 +334,12 @@ class Surroundings(Part):
                 raise ValueError(f"two volumes have the path {volume.path!r}")
             seen.add(volume.path)
         return volumes
+
+    @model_validator(mode="after")
+    def _shm_is_one(self) -> Surroundings:
+        if self.resources.shm and any(volume.path == "/dev/shm" for volume in self.volumes):
+            raise ValueError("resources.shm is mounted at /dev/shm, and so is a volume; leave one of them out")
+        return self
 
 
 class Job(Surroundings, Gang):

@@ -5,19 +5,51 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
+from typing import Any
+
+import pytest
 
 from tests.cluster.engines.conftest import Space
 
+ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{engine: (engine, {}) for engine in ENGINES},
+    "mpijob over ssh": ("mpijob", {"engines": {"mpijob": {"start": "mpirun"}}}),
+}
+RANKS = [f"rank {rank} | rank {rank}" for rank in range(4)]
 
-def test_a_terminal_has_its_size_also_when_that_changes(space: Space) -> None:
-    space.start("jobset", space.spec())
-    space.until(lambda status: status["phase"] == "running")
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_gang_that_stays_takes_commands_and_shells_and_ends_once(space: Space, shape: str) -> None:
+    engine, fields = SHAPES[shape]
+    done = space.allranks("up", "--engine", engine, str(space.spec(**fields)))
+    assert (done.returncode, done.stdout) == (0, "gang\n"), done.stderr
+    done = space.allranks("exec", "gang", "--", "sh", "-c", "echo rank $RANK")
+    assert sorted(done.stdout.splitlines()) == RANKS, done.stderr
+    assert space.allranks("exec", "gang", "--", "sh", "-c", "exit 5").returncode == 5
+    recent = space.allranks("logs", "gang", "--since", "10m")
+    assert set(RANKS) <= set(recent.stdout.splitlines()), recent.stderr
+    terminal_of_node_1(space)
+    assert re.search(rf"gang +{engine} ", space.allranks("list").stdout)
+    following = [sys.executable, "-m", "allranks", "logs", "gang", "--since", "10m", "-f"]
+    with subprocess.Popen(following, stdout=subprocess.PIPE, text=True) as follow:
+        for _ in range(2):
+            done = space.allranks("cancel", "gang")
+            assert done.returncode == 0, done.stderr
+        said, _ = follow.communicate(timeout=60)
+    assert set(RANKS) <= set(said.splitlines())
+    assert space.status()["phase"] == "cancelled"
+
+
+def terminal_of_node_1(space: Space) -> None:
+    """Keys go in, the window has its size also when that changes, and the shell's own exit code comes out."""
     master, slave = pty.openpty()
     resize(master, 31, 97)
     argv = [sys.executable, "-m", "allranks", "shell", "gang", "--node", "1"]

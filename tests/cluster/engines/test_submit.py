@@ -11,7 +11,8 @@ from allranks.engines.engine import ONLY_REMEMBERED
 from allranks.engines.kubernetes.kinds import CONFIGMAP, JOBSET
 from allranks.engines.kubernetes.rights import Right, rights
 from tests.cluster.engines.conftest import Space
-from tests.cluster.engines.kubectl import kubectl
+from tests.cluster.engines.kubectl import apply, kubectl
+from tests.cluster.engines.test_pending import QUOTA as NO_PODS
 from tests.cluster.engines.test_rights import become, kubeconfig_of_somebody
 
 
@@ -79,6 +80,19 @@ def test_a_plan_is_judged_by_the_api_server_without_making_anything(space: Space
     assert "the JobSet that is installed has no field spec.noSuchField" in done.stderr
     good = space.allranks("plan", "--check", "--engine", "jobset", str(space.spec(name="good")))
     assert "the cluster would take ConfigMap good-allranks, Secret good-allranks, JobSet good" in good.stderr
+    assert ours(space) == []
+
+
+def test_a_check_asks_for_the_pods_too_and_says_what_nobody_could_judge(space: Space) -> None:
+    apply(space.name, NO_PODS)
+    good = space.allranks("plan", "--check", "--engine", "trainjob", str(space.spec()))
+    assert "the cluster would take ConfigMap gang-allranks, Secret gang-allranks, TrainingRuntime gang" in good.stderr
+    assert "TrainJob gang: its schema takes it; its operator's own rules could not be asked" in good.stderr
+    assert "its pods would have to wait: Pod gang-pod: the quota of namespace" in good.stderr
+    spec = str(space.spec(schedule={"namespace": space.name, "priority": "nope"}))
+    bad = space.allranks("plan", "--check", "--engine", "mpijob", spec)
+    assert (bad.returncode, "no PriorityClass with name nope" in bad.stderr) == (69, True), bad.stderr
+    assert "no right" not in bad.stderr
     assert ours(space) == []
 
 

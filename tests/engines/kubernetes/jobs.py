@@ -59,8 +59,8 @@ _volumes = st.lists(
 )
 _tolerations = st.lists(
     st.fixed_dictionaries(
-        {"key": _names, "operator": st.just("Exists")},
-        optional={"effect": st.just("NoExecute"), "toleration_seconds": st.integers(0, 600)},
+        {"key": _names, "operator": st.just("Exists"), "effect": st.just("NoExecute")},
+        optional={"toleration_seconds": st.integers(0, 600)},
     ),
     max_size=2,
 )
@@ -103,7 +103,7 @@ anything = st.fixed_dictionaries(
             optional={
                 "gpus": st.integers(0, 8), "gpu_resource": st.sampled_from(["nvidia.com/gpu", "amd.com/gpu"]),
                 "cpu": _amounts, "memory": _memory, "shm": _memory,
-                "extra": st.dictionaries(st.sampled_from(["rdma/rdma", "hugepages-2Mi"]), st.just("2"), max_size=2),
+                "extra": st.dictionaries(st.sampled_from(["rdma/rdma", "ephemeral-storage"]), st.just("2"), max_size=2),
             },
         ),
         "network": st.fixed_dictionaries(

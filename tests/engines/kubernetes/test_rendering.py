@@ -67,7 +67,7 @@ def test_a_pod_may_be_changed_in_one_place_on_every_engine() -> None:
 
 def test_a_lost_node_is_given_up_soon_unless_the_job_says_otherwise() -> None:
     lost = "node.kubernetes.io/unreachable"
-    own = {"key": lost, "operator": "Exists", "toleration_seconds": 600}
+    own = {"key": lost, "operator": "Exists", "effect": "NoExecute", "toleration_seconds": 600}
     found = pod_of("jobset", schedule={"tolerations": [own]})["tolerations"]
     assert [(entry["key"].partition("/")[2], entry["tolerationSeconds"]) for entry in found] == [
         ("unreachable", 600),

@@ -53,14 +53,17 @@ def _begins(argv: list[str], words: list[str]) -> bool:
 
 
 def _submit(argv: list[str]) -> int:
+    print("The job has been submitted successfully")
+    return _kubectl("create", "-f", "-", document=job_of(argv, VERSION)) if os.environ.get("KUBECTL") else 0
+
+
+def job_of(argv: list[str], version: str) -> dict[str, Any]:
+    """The PyTorchJob that Run:ai makes of the arguments of a submission."""
     options = dict[str, list[str]]()
-    for name, value in _options(argv[len(SUBMIT[VERSION]) :]):
+    for name, value in _options(argv[len(SUBMIT[version]) :]):
         options.setdefault(name, []).append(value)
-    name = options["--name"][0] if VERSION == "1" else argv[3]
-    print(f"The job '{name}' has been submitted successfully")
-    if not os.environ.get("KUBECTL"):
-        return 0
-    return _kubectl("create", "-f", "-", document=_job(name, options, argv[argv.index("--") + 1 :]))
+    name = options["--name"][0] if version == "1" else argv[3]
+    return _job(name, options, argv[argv.index("--") + 1 :])
 
 
 def _options(words: list[str]) -> Iterator[tuple[str, str]]:

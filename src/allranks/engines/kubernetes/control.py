@@ -92,10 +92,10 @@ class KubernetesEngine:
         namespace = "default" if api.why_not() else self.connect().namespace
         return rights.role("allranks", namespace, wanted)
 
-    def check(self, plan: Plan) -> None:
-        from allranks.engines.kubernetes.submit import check
+    def check(self, plan: Plan) -> Sequence[str]:
+        from allranks.engines.kubernetes.check import check
 
-        check(self.connect(), plan)
+        return check(self.connect(), plan)
 
     def submit(self, plan: Plan, *, detach: bool) -> KubernetesRun:
         client = self.connect()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from allranks.engines import told
 from allranks.engines.kubernetes.manifest import Explained
+from allranks.errors import SpecError
 from allranks.node import bundle
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ PORT = 29490
 """Where node 0's agent listens: nothing else of ours or of torch's has this port by default."""
 HEARTBEAT, LEASE = 2.0, 10.0
 """Seconds; a network that is cut for five of them disturbs nobody."""
+LARGEST = 2**20
+"""Bytes of all values of a ConfigMap (k8s.io/api/core/v1, MaxSecretSize is the same)."""
 TERMINATION = "/dev/termination-log"
 RESTART = "ALLRANKS_RESTART"
 """Variable of a container: how often the engine has made all pods anew, where it says so."""
@@ -73,9 +76,10 @@ def metadata(job: Job, engine: str, namespace: str, name: str = "", **more: Any)
 def documents(job: Job, engine: str, namespace: str, names: Sequence[str], **more: Any) -> list[dict[str, Any]]:
     """The ConfigMap and the Secret of a run. ``names`` are what its nodes find each other by, node 0's first.
 
-    ``more`` are further fields of what the agents are told.
+    ``more`` are further fields of what the agents are told. Raises SpecError where that is more than a ConfigMap holds.
     """
     plan = json.dumps({**gang(job, engine, names), **more}, indent=1)
+    _must_fit(job, len(plan) + len(_spec(job).encode()) + len(encoded_bundle()) * 3 // 4)
     meta = metadata(job, engine, namespace, name_of(job.name))
     agent = Explained({AGENT: encoded_bundle()}, **{AGENT: "the agent: one file, for any Python 3.8 or newer"})
     config = {
@@ -87,6 +91,16 @@ def documents(job: Job, engine: str, namespace: str, names: Sequence[str], **mor
         type=f"its one key, {SECRET}, is made when the run is submitted",
     )
     return [config, secret]
+
+
+def _must_fit(job: Job, size: int) -> None:
+    if size <= LARGEST:
+        return
+    names = "the names of all nodes (launcher: mpirun), and " if job.launcher == "mpirun" else ""
+    raise SpecError(
+        f"the agents are told {names}the words of run, env and the rest by a ConfigMap, which holds {LARGEST} bytes; "
+        f"with the agent itself they are {size}: say less, or take fewer nodes"
+    )
 
 
 def gang(job: Job, engine: str, names: Sequence[str]) -> dict[str, Any]:

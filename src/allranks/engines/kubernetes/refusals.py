@@ -21,6 +21,10 @@ class Refused(EngineError):
         self.code, self.why = code, why
 
 
+class NoRight(Refused):
+    """Whoever asked may not."""
+
+
 class Missing(Refused):
     """There is no such object."""
 
@@ -47,8 +51,10 @@ def refusal(code: int, body: bytes, verb: str, kind: Kind, namespace: str, name:
         return Refused(f"{what}: the quota of namespace {namespace} does not allow it: {message}", code, why)
     if _is_of_webhook(message):
         return Refused(f"{what} was refused by the cluster's own rules: {message}", code, why)
+    if code == 403 and "cannot" not in message:
+        return Refused(f"{what} was refused by the cluster's own rules: {message}", code, why)
     if code == 403:
-        return Refused(f"no right to {verb} {kind.title} in namespace {namespace} (context {context}): {message}\n"
+        return NoRight(f"no right to {verb} {kind.title} in namespace {namespace} (context {context}): {message}\n"
                        f"Ask for a Role with {role_line(kind, verb)}", code, why)  # fmt: skip
     if why == "AlreadyExists":
         return Refused(f"{what} exists already in namespace {namespace}", code, why)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from allranks.engines.kubernetes import delivery, render
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.kinds import POD, kind_of
-from allranks.engines.kubernetes.refusals import Missing, NotInstalled, Refused
+from allranks.engines.kubernetes.refusals import Missing, NotInstalled, Refused, Unreachable
 from allranks.errors import EngineError
 from allranks.node import keeper
 
@@ -34,8 +34,8 @@ def submit(client: Client, plan: Plan) -> Object:
     try:
         *others, last = in_order(plan)
         for document in others:
-            made.append(client.create(document, namespace))
-        made.append(_create_last(client, last, namespace))
+            made.append(_create(client, document, namespace, made))
+        made.append(_create_last(client, last, namespace, made))
         belong_to(client, made[-1], made[:-1], namespace)
     except BaseException as error:
         undo(client, made, namespace, error)
@@ -43,31 +43,30 @@ def submit(client: Client, plan: Plan) -> Object:
     return made[-1]
 
 
-def _create_last(client: Client, main: Mapping[str, Any], namespace: str) -> Object:
+def _create(client: Client, document: Mapping[str, Any], namespace: str, made: list[Object]) -> Object:
+    """An object whose answer was lost may be there: it is undone with the others, or told as left behind."""
+    try:
+        return client.create(document, namespace)
+    except Unreachable:
+        made.append(dict(document))
+        raise
+
+
+def _create_last(client: Client, main: Mapping[str, Any], namespace: str, made: list[Object]) -> Object:
     """An operator's webhook may not have seen yet what was made just before: Trainer's looks for the runtime."""
     until = time.monotonic() + SEEN_WITHIN
     while True:
         try:
-            return client.create(main, namespace)
+            return _create(client, main, namespace, made)
         except Refused as refused:
-            if "not found" not in str(refused) or "admission webhook" not in str(refused) or time.monotonic() > until:
+            if not is_not_seen_yet(refused) or time.monotonic() > until:
                 raise
         time.sleep(POLL)
 
 
-def check(client: Client, plan: Plan) -> None:
-    """Have the API server judge every object, making none. Raises EngineError for the first that it refuses."""
-    check_all(client, in_order(plan))
-
-
-def check_all(client: Client, documents: Sequence[Mapping[str, Any]]) -> None:
-    """The same of some objects."""
-    for document in documents:
-        try:
-            client.create(document, str(document["metadata"]["namespace"]), dry_run=True)
-        except EngineError as error:
-            if getattr(error, "why", "") != "AlreadyExists":
-                raise
+def is_not_seen_yet(refused: Refused) -> bool:
+    """Whether an operator's webhook looks for an object that has only just been made, if at all."""
+    return "not found" in str(refused) and "admission webhook" in str(refused)
 
 
 def in_order(plan: Plan) -> list[dict[str, Any]]:
@@ -96,15 +95,19 @@ def belong_to(client: Client, owner: Object, others: list[Object], namespace: st
 
 def undo(client: Client, made: list[Object], namespace: str, error: BaseException) -> None:
     """Remove what was made, or say in the error exactly what could not be."""
-    left = []
+    left: list[str] = []
+    perhaps: list[str] = []
     for one in reversed(made):
         try:
             client.delete(kind_of(one), one["metadata"]["name"], namespace)
         except EngineError:
-            left.append(f"{kind_of(one).plural}/{one['metadata']['name']}")
-    if left:
-        words = f"; left behind: {', '.join(left)}; remove them with: kubectl -n {namespace} delete {' '.join(left)}"
-        error.args = (f"{error}{words}", *error.args[1:])
+            is_known = "uid" in one["metadata"]  # else the answer to its creation was lost
+            (left if is_known else perhaps).append(f"{kind_of(one).plural}/{one['metadata']['name']}")
+    if left or perhaps:
+        told = [", ".join(left)] if left else []
+        told += [f"perhaps {', '.join(perhaps)}"] if perhaps else []
+        command = f"kubectl -n {namespace} delete --ignore-not-found {' '.join([*left, *perhaps])}"
+        error.args = (f"{error}; left behind: {' and '.join(told)}; remove them with: {command}", *error.args[1:])
 
 
 # The name

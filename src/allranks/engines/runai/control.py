@@ -41,10 +41,10 @@ class RunaiEngine(KubernetesEngine):
         known = super().cluster()
         return replace(known, runai=program.version()) if program.path() else known
 
-    def check(self, plan: Plan) -> None:
+    def check(self, plan: Plan) -> Sequence[str]:
         from allranks.engines.runai.submit import check
 
-        check(self.connect(), plan)
+        return check(self.connect(), plan)
 
     def create(self, client: Client, plan: Plan) -> Object:
         from allranks.engines.runai.submit import submit

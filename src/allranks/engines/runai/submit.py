@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from allranks.engines.kubernetes import submit as objects
+from allranks.engines.kubernetes.check import check_all
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.kinds import PYTORCHJOB
@@ -55,9 +56,9 @@ def project_of(argv: list[str]) -> str:
     return argv[argv.index("--project") + 1] if "--project" in argv else ""
 
 
-def check(client: Client, plan: Plan) -> None:
+def check(client: Client, plan: Plan) -> list[str]:
     """Have the API server judge what it is to hold; nobody judges the line before it is typed."""
-    objects.check_all(client, objects.in_order(plan)[:-1])
+    return [*check_all(client, objects.in_order(plan)[:-1]), "the line of runai is judged by Run:ai when it is typed"]
 
 
 def _free_the_name(client: Client, plan: Plan, namespace: str) -> None:
