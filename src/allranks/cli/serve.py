@@ -17,6 +17,7 @@ from allranks.errors import EngineError, SpecError, UsageError
 if TYPE_CHECKING:
     from allranks.engines.engine import Engine, Plan, Run
     from allranks.serving.options import Options
+    from allranks.spec.job import Job
     from allranks.spec.service import Service
 
 DEFAULT_SPEC = "service.yaml"
@@ -71,15 +72,24 @@ def plan_of(engine: Engine, service: Service, folder: Path) -> Plan:
         )
     if service.model is None:
         return replace(engine.plan(service.gang(), folder), spec=dump(service))
-    from allranks.serving.options import ENVIRONMENT, of_service
+    from allranks.serving.options import of_service
 
     if service.api_key and service.api_key.secret and engine.name == "local":
         raise SpecError("api_key.secret: there are no Secrets on this machine; use api_key.env or api_key.file")
     options = of_service(service, folder)
     _check(service, options)
-    gang = service.gang((sys.executable, "-m", "allranks.serving", *options.argv()))
-    gang = gang.model_copy(update={"env": {**ENVIRONMENT, **gang.env}})
+    gang = _serving(service, (sys.executable, "-m", "allranks.serving", *options.argv()))
     return replace(engine.plan(gang, folder), spec=dump(service))
+
+
+def _serving(service: Service, command: tuple[str, ...]) -> Job:
+    """The gang whose ranks serve the model; what they find wrong with it no restart would mend."""
+    from allranks.serving.folder import UNFIT
+    from allranks.serving.options import ENVIRONMENT
+
+    gang = service.gang(command)
+    failure = gang.failure.model_copy(update={"final": (*gang.failure.final, UNFIT)})
+    return gang.model_copy(update={"env": {**ENVIRONMENT, **gang.env}, "failure": failure})
 
 
 def _check(service: Service, options: Options) -> None:

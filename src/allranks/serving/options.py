@@ -6,7 +6,9 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+from allranks.serving.folder import UNFIT
 
 if TYPE_CHECKING:
     from allranks.spec.service import Service
@@ -62,14 +64,19 @@ class Options:
 
 
 def parse(words: Sequence[str]) -> Options:
-    """Read a rank's command line; leaves with code 2 and a message when it is wrong."""
-    parser = argparse.ArgumentParser("python -m allranks.serving", allow_abbrev=False)
+    """Read a rank's command line; leaves with UNFIT and a message when it is wrong, as another version's may be."""
+    parser = _Parser("python -m allranks.serving", allow_abbrev=False)
     for field in fields(Options):
         kind = {"int": int, "float": float}.get(str(field.type), str)
         required = field.name == "model"
         default = None if required else field.default
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=kind, default=default, required=required)
     return Options(**vars(parser.parse_args(words)))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(UNFIT, f"serving: {message}; is the same version of allranks here and where it was started?\n")
 
 
 def of_service(service: Service, folder: Path, everywhere: bool = False) -> Options:
