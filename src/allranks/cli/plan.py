@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 @click.option("--check", is_flag=True, help="Have the cluster's API server judge it (server-side dry-run).")
 @out.output_option("yaml", "json")
 def command(engine: str, check: bool, output: str | None, **options: object) -> None:
-    """Show what `run` would start, as YAML, and what the engine does not honour.
+    """Show what `run` or `serve` would start, as YAML, and what the engine does not honour.
 
     Nothing is started or written. Notes go to stderr. What nobody reads is cut short, unless -o says otherwise.
     """
     chosen = engines.get(engine)
-    plan = plan_of(chosen, options)
+    plan = _of_service(chosen, options) if _is_service(options["spec"]) else plan_of(chosen, options)
     if check:
         _check(chosen, plan)
     for note in plan.notes:
@@ -36,6 +37,30 @@ def command(engine: str, check: bool, output: str | None, **options: object) -> 
 
         documents = plan.documents if output else [write.shortened(document) for document in plan.documents]
         click.echo(write.documents(documents), nl=False)
+
+
+def _is_service(spec: object) -> bool:
+    """Whether it is a file that says so; what is wrong with any other is told where it is read as a job."""
+    from allranks.errors import SpecError
+    from allranks.spec.load import load
+    from allranks.spec.service import Service
+
+    if not isinstance(spec, str) or spec == "-" or spec.endswith(".py"):
+        return False
+    try:
+        return isinstance(load(spec), Service)
+    except SpecError:
+        return False
+
+
+def _of_service(engine: Engine, options: Mapping[str, Any]) -> Plan:
+    from allranks.cli import serve
+    from allranks.errors import UsageError
+
+    foreign = {"--as": "pretended", "--launcher": "launcher", "--env": "env", "a command after --": "command"}
+    if found := [word for word, option in foreign.items() if options[option]]:
+        raise UsageError(f"{found[0]} is for jobs; change the spec of the service instead")
+    return serve.plan_of(engine, *serve.read(str(options["spec"]), options))
 
 
 def _check(engine: Engine, plan: Plan) -> None:

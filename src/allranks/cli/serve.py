@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import click
 
 from allranks import engines
 from allranks.cli import say
+from allranks.engines.engine import CanServe
 from allranks.errors import EngineError, SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -48,13 +50,19 @@ def command(spec: str | None, engine: str, detach: bool, **options: Any) -> int:
     reason = chosen.available()
     if reason:
         raise EngineError(f"engine {engine} cannot be used here: {reason}")
-    service, folder = _service(spec, options)
+    service, folder = read(spec, options)
     plan = plan_of(chosen, service, folder)
     say.notes(plan.notes)
     run = chosen.submit(plan, detach=detach)
-    address = f"http://{service.host or '127.0.0.1'}:{service.port}"
-    if detach:
-        return _until_ready(run, address + service.ready, address)
+    address = plan.address or f"http://{service.host or '127.0.0.1'}:{service.port}"
+    if isinstance(chosen, CanServe):
+        ready: Callable[[], bool] = partial(chosen.answers, plan)
+    else:
+        ready = partial(_answers, address + service.ready)
+    if detach or service.replicas > 1:  # lines of several gangs would tell nothing
+        return _until_ready(run, ready, address)
+    if plan.address:
+        click.echo(f"allranks: {run.name} will answer at {address}", err=True)
     from allranks.cli.follow import follow
 
     return follow(chosen, run)
@@ -66,20 +74,41 @@ def plan_of(engine: Engine, service: Service, folder: Path) -> Plan:
 
     from allranks.spec.write import dump
 
-    if service.replicas != 1 and engine.name == "local":
+    if isinstance(engine, CanServe):
+        needs = () if service.model is None else ("allranks", *NEEDS)
+        return replace(engine.plan_service(service, _elsewhere(service), folder, needs), spec=dump(service))
+    if service.replicas != 1:
         raise SpecError(
-            f"replicas: found {service.replicas}; engine local runs one gang; start another with its own --name, --port"
+            f"replicas: found {service.replicas}; engine {engine.name} runs one gang; start another with its own "
+            "--name, --port"
         )
     if service.model is None:
         return replace(engine.plan(service.gang(), folder), spec=dump(service))
     from allranks.serving.options import of_service
 
-    if service.api_key and service.api_key.secret and engine.name == "local":
+    if service.api_key and service.api_key.secret:
         raise SpecError("api_key.secret: there are no Secrets on this machine; use api_key.env or api_key.file")
     options = of_service(service, folder)
     _check(service, options)
     gang = _serving(service, (sys.executable, "-m", "allranks.serving", *options.argv()))
     return replace(engine.plan(gang, folder), spec=dump(service))
+
+
+def _elsewhere(service: Service) -> Job:
+    """The gang where ranks run in containers: what is there of this machine's is at most an address."""
+    if service.model is None:
+        return service.gang()
+    from allranks.serving.options import of_service
+
+    key = service.api_key
+    if key and not key.secret:
+        raise SpecError("api_key: containers see neither this shell nor its files; write api_key: {secret: NAME/KEY}")
+    where = "in a container allowed is an absolute path, in the image or on one of 'volumes'"
+    if service.model.startswith((".", "~")):
+        raise SpecError(f"model: found {service.model}; {where}, or a name on the hub")
+    if service.chat_template and not service.chat_template.startswith("/"):
+        raise SpecError(f"chat_template: found {service.chat_template}; {where}")
+    return _serving(service, ("python3", "-m", "allranks.serving", *of_service(service, None).argv()))
 
 
 def _serving(service: Service, command: tuple[str, ...]) -> Job:
@@ -115,7 +144,7 @@ def _check(service: Service, options: Options) -> None:
         raise SpecError(f"model: {error}") from error
 
 
-def _service(spec: str | None, options: Mapping[str, Any]) -> tuple[Service, Path]:
+def read(spec: str | None, options: Mapping[str, Any]) -> tuple[Service, Path]:
     """The service of a file, of options, or of a file that options override; and where its relative paths start."""
     from pydantic import ValidationError
 
@@ -125,7 +154,7 @@ def _service(spec: str | None, options: Mapping[str, Any]) -> tuple[Service, Pat
 
     values: dict[str, Any] = {}
     folder = Path.cwd()
-    if spec is None and not options["model"]:
+    if spec is None and not options.get("model"):
         if not Path(DEFAULT_SPEC).is_file():
             raise UsageError("nothing to serve: name a spec (allranks serve service.yaml) or --model FOLDER")
         spec = DEFAULT_SPEC
@@ -144,13 +173,12 @@ def _service(spec: str | None, options: Mapping[str, Any]) -> tuple[Service, Pat
 
 def _changes(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     named = ("name", "nodes", "port", "host", "dtype", "shard")
-    changes: dict[str, Any] = {field: options[field] for field in named if options[field] is not None}
+    changes: dict[str, Any] = {field: options[field] for field in named if options.get(field) is not None}
     if options["ranks"] is not None:
         changes["ranks_per_node"] = options["ranks"]
     if options["restarts"] is not None:
         changes["failure"] = {**values.get("failure", {}), "restarts": options["restarts"]}
-    if options["model"] is not None:
-        model = options["model"]
+    if model := options.get("model"):
         changes["model"] = str(Path(model).absolute()) if Path(model).exists() else model
     if "name" not in values and "name" not in changes:
         from allranks.spec.command import label
@@ -159,7 +187,7 @@ def _changes(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
     return changes
 
 
-def _until_ready(run: Run, probe: str, address: str) -> int:
+def _until_ready(run: Run, ready: Callable[[], bool], address: str) -> int:
     """Say what is awaited until the service answers; its exit code if it ends before."""
     import time
 
@@ -169,7 +197,7 @@ def _until_ready(run: Run, probe: str, address: str) -> int:
     news = News()
     while not (status := run.status()).is_over:
         say.lines(news.of(status, time.monotonic()))
-        if _answers(probe):
+        if ready():
             say.line(f"{run.name} answers at {address}; end it with: allranks cancel {run.name}")
             click.echo(address)
             return 0

@@ -1,7 +1,7 @@
 """The contract of an engine: what runs gangs.
 
 Required: ``plan``, ``submit``, ``status``, ``list``, ``cancel``. What only some engines can do is an ability:
-a protocol with one method, asked for by ``isinstance``, never by the engine's name.
+a protocol with one method or two, asked for by ``isinstance``, never by the engine's name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from allranks.node.status import Status
 if TYPE_CHECKING:  # pydantic costs a tenth of a second: `status`, `logs` and `cancel` never read a spec
     from allranks.node.pod import Pod
     from allranks.spec.job import Job
+    from allranks.spec.service import Service
 
 
 ONLY_REMEMBERED = "the cluster has it no more: this is what this machine saw last"
@@ -27,7 +28,7 @@ class Plan:
     """What an engine would create, as a value: what prints is what is submitted.
 
     ``documents`` print as YAML, in order; ``notes`` say what the engine honours differently or not at all.
-    ``spec`` is the spec it was made from, as YAML, kept beside the run.
+    ``spec`` is the spec it was made from, as YAML, kept beside the run. ``address`` is a service's URL, and from where.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Plan:
     documents: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = ()
     spec: str = ""
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,20 @@ class NeedsRights(Protocol):
 
     def role(self, *, force_delete: bool = False) -> dict[str, Any]:
         """The smallest Kubernetes Role with which everything works; for gangs with failure.force_delete too."""
+
+
+@runtime_checkable
+class CanServe(Protocol):
+    """The engine runs a service's ranks elsewhere, and gives it an address that outlives its nodes."""
+
+    def plan_service(self, service: Service, gang: Job, folder: Path, needs: Sequence[str]) -> Plan:
+        """Render a service each of whose gangs is ``gang``. Raises SpecError for what the engine cannot honour.
+
+        ``needs`` are the modules that the ranks' Python must have: what lacks one is told before any rank starts.
+        """
+
+    def answers(self, plan: Plan) -> bool:
+        """Whether all of its gangs take requests by now."""
 
 
 class Run(Protocol):

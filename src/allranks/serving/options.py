@@ -79,16 +79,19 @@ class _Parser(argparse.ArgumentParser):
         self.exit(UNFIT, f"serving: {message}; is the same version of allranks here and where it was started?\n")
 
 
-def of_service(service: Service, folder: Path, everywhere: bool = False) -> Options:
+def of_service(service: Service, folder: Path | None) -> Options:
     """The options that a spec means; its relative paths start from ``folder``.
 
-    ``everywhere``: a service that names no host listens on every address, not only on this machine's own.
+    None: the ranks are in containers. Then a path is the container's own, the key of a Secret is in a variable, and a
+    service that names no host listens on every address.
     """
-    model, limits, key = str(service.model), service.limits, service.api_key
+    limits, key = service.limits, service.api_key
     drain = max(service.failure.grace.seconds - 5, service.failure.grace.seconds / 2)
+    model, name = _model(service, folder)
+    template = service.chat_template or ""
     return Options(
-        model=str(_path(folder, model)) if _path(folder, model).exists() or _is_a_path(folder, model) else model,
-        name=service.name if _path(folder, model).exists() else "",
+        model=model,
+        name=name,
         dtype=service.dtype,
         shard=service.shard,
         context=limits.context or 0,
@@ -96,13 +99,29 @@ def of_service(service: Service, folder: Path, everywhere: bool = False) -> Opti
         queue=limits.queue,
         choices=limits.choices,
         body=int(limits.body),
-        host=service.host or ("0.0.0.0" if everywhere else "127.0.0.1"),
+        host=service.host or ("127.0.0.1" if folder else "0.0.0.0"),
         port=service.port,
-        key_env=(key.env or "") if key else "",
-        key_file=str(_path(folder, key.file)) if key and key.file else "",
-        chat_template=str(_path(folder, service.chat_template)) if service.chat_template else "",
+        key_env=_key_variable(service),
+        key_file=str(_path(folder, key.file)) if folder and key and key.file else "",
+        chat_template=str(_path(folder, template)) if folder and template else template,
         drain=drain,
     )
+
+
+def _model(service: Service, folder: Path | None) -> tuple[str, str]:
+    """The model's folder or its name on the hub, and what clients call it; empty for that same name."""
+    model = str(service.model)
+    if folder is None:
+        return model, service.name if model.startswith("/") else ""
+    path = _path(folder, model)
+    return str(path) if path.exists() or _is_a_path(folder, model) else model, service.name if path.exists() else ""
+
+
+def _key_variable(service: Service) -> str:
+    from allranks.spec.service import KEY_VARIABLE
+
+    key = service.api_key
+    return "" if key is None else KEY_VARIABLE if key.secret else key.env or ""
 
 
 def _path(folder: Path, name: str) -> Path:

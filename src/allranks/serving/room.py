@@ -9,8 +9,8 @@ from allranks.serving.folder import Unfit
 
 MEMINFO = Path("/proc/meminfo")
 LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
-"""A container's own limit below /sys/fs/cgroup, by version 2 and by version 1. What it uses says little: files that were
-read count, and go where memory is needed."""
+"""A container's own limit below /sys/fs/cgroup, by version 2 and by version 1. What it uses says little: files that
+were read count, and go where memory is needed."""
 
 
 def available(groups: Path = Path("/sys/fs/cgroup"), meminfo: Path = MEMINFO) -> int:

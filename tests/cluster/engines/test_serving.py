@@ -1,0 +1,142 @@
+"""Services on the real operators: reached through their cluster address, broken, back again, several gangs, refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import allranks
+from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.kubectl import apply, kubectl
+from tests.cluster.errors import ClusterError
+from tests.cluster.images.kinds import FOREIGN
+from tests.gangs.gang import eventually
+from tests.serving.models import save, save_tokenizer
+
+pytest.importorskip("transformers")
+pytestmark = [pytest.mark.timeout(900)]
+ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
+START = 300.0  # seconds: torch and transformers are imported by two pods on a busy machine
+SOURCE, CODE, MODEL = Path(allranks.__file__).parents[1], "/opt/allranks", "/models/llama"
+KEY = "sesame"
+ASK = """
+import sys, urllib.request, urllib.error
+request = urllib.request.Request(sys.argv[1], sys.argv[2].encode() or None,
+                                 {"content-type": "application/json", "authorization": "Bearer " + sys.argv[3]})
+try:
+    answer = urllib.request.urlopen(request, timeout=20)
+    print(answer.status, answer.read().decode())
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode())
+except OSError as error:
+    print(0, error)
+"""
+CLIENT = {
+    "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "client"},
+    "spec": {
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{"name": "c", "image": FOREIGN, "command": ["sleep", "3600"]}],
+    },
+}  # fmt: skip
+"""Of a user's: reaches the service by its name, and has nothing of ours."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "llama"
+    save_tokenizer(save(folder))
+    return folder
+
+
+class Served:
+    """A service of a model in the test's namespace, and a client in a pod beside it."""
+
+    def __init__(self, space: Space, model: Path) -> None:
+        self.space, self.model = space, model
+        apply(space.name, CLIENT)
+        document = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"key": KEY}}
+        apply(space.name, document)
+
+    def spec(self, **changes: Any) -> Path:
+        fields = {
+            "kind": "Service", "name": "chat", "ranks_per_node": 1, "model": MODEL, "port": 8080,
+            "api_key": {"secret": "key/key"}, "env": {"PYTHONPATH": CODE, "PYTHONDONTWRITEBYTECODE": "1"},
+            "limits": {"context": 128, "concurrent": 4}, "failure": {"grace": "5s", "restarts": 5},
+            "volumes": [
+                {"host": str(SOURCE), "path": CODE, "read_only": True},
+                {"host": str(self.model), "path": MODEL, "read_only": True},
+            ],
+        }  # fmt: skip
+        path = self.space.spec(**{**fields, **changes})
+        written = json.loads(path.read_text())
+        del written["run"]
+        path.write_text(json.dumps(written))
+        return path
+
+    def start(self, engine: str, spec: Path) -> str:
+        done = self.space.allranks("serve", str(spec), "--engine", engine, "--detach", timeout=START)
+        assert done.returncode == 0, done.stderr
+        assert "chat answers at http://chat-http." in done.stderr
+        return done.stdout.strip().partition(" ")[0]
+
+    def ask(self, url: str, body: Any = None, key: str = KEY) -> tuple[int, str]:
+        text = "" if body is None else json.dumps(body)
+        said = kubectl("-n", self.space.name, "exec", "client", "--", "python3", "-c", ASK, url, text, key)
+        status, _, answer = said.partition(" ")
+        return int(status), answer
+
+    def tokens(self, url: str) -> str:
+        status, body = self.ask(f"{url}/generate", {"prompt": "The for", "max_tokens": 5, "temperature": 0})
+        assert status == 200, body
+        return str(json.loads(body)["text"])
+
+    def endpoints(self) -> str:
+        shown = "jsonpath={range .items[*].endpoints[?(@.conditions.ready==true)]}{.targetRef.name} {end}"
+        label = "kubernetes.io/service-name=chat-http"
+        return kubectl("-n", self.space.name, "get", "endpointslices", "-l", label, "-o", shown)
+
+
+@pytest.fixture
+def served(space: Space, model: Path) -> Served:
+    return Served(space, model)
+
+
+def wait(what: str, condition: Callable[[], Any], seconds: float = 180) -> Any:
+    """As ``eventually``; a pod that has just gone cannot be asked."""
+
+    def seen() -> Any:
+        with contextlib.suppress(ClusterError):
+            return condition()
+        return None
+
+    return eventually(what, seen, seconds)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_service_answers_by_its_address_and_is_back_after_a_rank_was_killed(served: Served, engine: str) -> None:
+    url = served.start(engine, served.spec())
+    wanted = served.tokens(url)
+    status = served.space.status("chat")
+    assert served.endpoints().split() == [status["nodes"][0]["name"]]
+    assert served.ask(f"{url}/v1/models", key="wrong")[0] == 401
+    assert KEY not in served.space.allranks("plan", str(served.spec()), "--engine", engine).stdout
+    _kill(served, status, rank=1)
+    wait("clients are told", lambda: served.ask(f"{url}/health")[0] != 200, seconds=20)
+    wait("its address leads nowhere", lambda: not served.endpoints().strip(), seconds=30)
+    wait("it answers again", lambda: served.ask(f"{url}/ready")[0] == 200)
+    assert served.tokens(url) == wanted
+    status = served.space.status("chat")
+    assert (status["restarts"]["used"], status["causes"][0]["rank"]) == (1, 1)
+    done = served.space.allranks("cancel", "chat")
+    assert "run chat: cancelled" in done.stdout, done.stderr
+
+
+def _kill(served: Served, status: dict[str, Any], rank: int) -> None:
+    node = status["nodes"][rank]
+    pid = node["ranks"][0]["pid"]
+    kubectl("-n", served.space.name, "exec", node["name"], "--", "sh", "-c", f"kill -9 {pid}")
