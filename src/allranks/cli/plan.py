@@ -9,7 +9,7 @@ import click
 
 from allranks import engines
 from allranks.cli import output as out
-from allranks.cli.spec_options import SpecCommand, plan_of, spec_options
+from allranks.cli.spec_options import SpecCommand, plan_job, spec_of, spec_options
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Engine, Plan
@@ -25,7 +25,7 @@ def command(engine: str, check: bool, output: str | None, **options: object) -> 
     Nothing is started or written. Notes go to stderr. What nobody reads is cut short, unless -o says otherwise.
     """
     chosen = engines.get(engine)
-    plan = _of_service(chosen, options) if _is_service(options["spec"]) else plan_of(chosen, options)
+    plan = _plan(chosen, options)
     if check:
         _check(chosen, plan)
     for note in plan.notes:
@@ -39,28 +39,15 @@ def command(engine: str, check: bool, output: str | None, **options: object) -> 
         click.echo(write.documents(documents), nl=False)
 
 
-def _is_service(spec: object) -> bool:
-    """Whether it is a file that says so; what is wrong with any other is told where it is read as a job."""
-    from allranks.errors import SpecError
-    from allranks.spec.load import load
-    from allranks.spec.service import Service
+def _plan(engine: Engine, options: Mapping[str, Any]) -> Plan:
+    from allranks.spec.job import Job
 
-    if not isinstance(spec, str) or spec == "-" or spec.endswith(".py"):
-        return False
-    try:
-        return isinstance(load(spec), Service)
-    except SpecError:
-        return False
+    spec, folder = spec_of(options)
+    if isinstance(spec, Job):
+        return plan_job(engine, spec, folder, options["pretended"])
+    from allranks.cli.serve import plan_of
 
-
-def _of_service(engine: Engine, options: Mapping[str, Any]) -> Plan:
-    from allranks.cli import serve
-    from allranks.errors import UsageError
-
-    foreign = {"--as": "pretended", "--launcher": "launcher", "--env": "env", "a command after --": "command"}
-    if found := [word for word, option in foreign.items() if options[option]]:
-        raise UsageError(f"{found[0]} is for jobs; change the spec of the service instead")
-    return serve.plan_of(engine, *serve.read(str(options["spec"]), options))
+    return plan_of(engine, spec, folder)
 
 
 def _check(engine: Engine, plan: Plan) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,18 +12,14 @@ import click
 
 from allranks import engines
 from allranks.cli import say
-from allranks.engines.engine import CanServe
 from allranks.errors import EngineError, SpecError, UsageError
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Engine, Plan, Run
-    from allranks.serving.options import Options
-    from allranks.spec.job import Job
     from allranks.spec.service import Service
 
 DEFAULT_SPEC = "service.yaml"
 POLL = 0.2
-NEEDS = ("torch", "transformers", "fastapi", "uvicorn", "prometheus_client")
 
 
 @click.command()
@@ -46,16 +41,18 @@ def command(spec: str | None, engine: str, detach: bool, **options: Any) -> int:
     Node 0 answers at http://HOST:PORT: OpenAI's /v1/completions and /v1/chat/completions, /generate, /health, /ready,
     /metrics, and a page to chat at /. It stays until: allranks cancel NAME
     """
+    from allranks.engines.engine import CanAnswer
+
     chosen = engines.get(engine)
     reason = chosen.available()
     if reason:
         raise EngineError(f"engine {engine} cannot be used here: {reason}")
-    service, folder = read(spec, options)
+    service, folder = _service(spec, options)
     plan = plan_of(chosen, service, folder)
     say.notes(plan.notes)
     run = chosen.submit(plan, detach=detach)
     address = plan.address or f"http://{service.host or '127.0.0.1'}:{service.port}"
-    if isinstance(chosen, CanServe):
+    if isinstance(chosen, CanAnswer):
         ready: Callable[[], bool] = partial(chosen.answers, plan)
     else:
         ready = partial(_answers, address + service.ready)
@@ -72,79 +69,28 @@ def plan_of(engine: Engine, service: Service, folder: Path) -> Plan:
     """Render the gang of a service. Raises SpecError for a model that a gang of that size cannot serve."""
     from dataclasses import replace
 
+    from allranks.engines.engine import CanServe
     from allranks.spec.write import dump
 
     if isinstance(engine, CanServe):
-        needs = () if service.model is None else ("allranks", *NEEDS)
-        return replace(engine.plan_service(service, _elsewhere(service), folder, needs), spec=dump(service))
-    if service.replicas != 1:
+        return engine.plan_service(service, folder)
+    if service.replicas != 1 and engine.name == "local":
         raise SpecError(
-            f"replicas: found {service.replicas}; engine {engine.name} runs one gang; start another with its own "
-            "--name, --port"
+            f"replicas: found {service.replicas}; engine local runs one gang; start another with its own --name, --port"
         )
     if service.model is None:
         return replace(engine.plan(service.gang(), folder), spec=dump(service))
-    from allranks.serving.options import of_service
+    from allranks.serving.check import must_be_servable
+    from allranks.serving.options import of_service, serving
 
-    if service.api_key and service.api_key.secret:
+    if service.api_key and service.api_key.secret and engine.name == "local":
         raise SpecError("api_key.secret: there are no Secrets on this machine; use api_key.env or api_key.file")
     options = of_service(service, folder)
-    _check(service, options)
-    gang = _serving(service, (sys.executable, "-m", "allranks.serving", *options.argv()))
-    return replace(engine.plan(gang, folder), spec=dump(service))
+    must_be_servable(service, options)
+    return replace(engine.plan(serving(service, options, sys.executable), folder), spec=dump(service))
 
 
-def _elsewhere(service: Service) -> Job:
-    """The gang where ranks run in containers: what is there of this machine's is at most an address."""
-    if service.model is None:
-        return service.gang()
-    from allranks.serving.options import of_service
-
-    key = service.api_key
-    if key and not key.secret:
-        raise SpecError("api_key: containers see neither this shell nor its files; write api_key: {secret: NAME/KEY}")
-    where = "in a container allowed is an absolute path, in the image or on one of 'volumes'"
-    if service.model.startswith((".", "~")):
-        raise SpecError(f"model: found {service.model}; {where}, or a name on the hub")
-    if service.chat_template and not service.chat_template.startswith("/"):
-        raise SpecError(f"chat_template: found {service.chat_template}; {where}")
-    return _serving(service, ("python3", "-m", "allranks.serving", *of_service(service, None).argv()))
-
-
-def _serving(service: Service, command: tuple[str, ...]) -> Job:
-    """The gang whose ranks serve the model; what they find wrong with it no restart would mend."""
-    from allranks.serving.folder import UNFIT
-    from allranks.serving.options import ENVIRONMENT
-
-    gang = service.gang(command)
-    failure = gang.failure.model_copy(update={"final": (*gang.failure.final, UNFIT)})
-    return gang.model_copy(update={"env": {**ENVIRONMENT, **gang.env}, "failure": failure})
-
-
-def _check(service: Service, options: Options) -> None:
-    """Refuse before anything is started what could only fail on every rank at once."""
-    from importlib.util import find_spec
-
-    from allranks.serving import folder
-
-    missing = [name for name in NEEDS if find_spec(name) is None]
-    if missing:
-        raise EngineError(f"serving needs {', '.join(missing)}; install: pip install 'allranks[serve]'")
-    if options.key_env and not os.environ.get(options.key_env):
-        raise SpecError(f"api_key.env: {options.key_env} is not set in this shell; export it first")
-    for what, name in (("api_key.file", options.key_file), ("chat_template", options.chat_template)):
-        if name and not os.access(name, os.R_OK):
-            raise SpecError(f"{what}: cannot read {name}")
-    if not (Path(options.model).exists() or options.model.startswith("/")):
-        return  # a name on the hub: the ranks look it up
-    try:
-        found = folder.look(Path(options.model))
-        folder.choose(found, service.nodes * (service.ranks_per_node or service.resources.gpus or 1), service.shard)
-    except folder.Unfit as error:
-        raise SpecError(f"model: {error}") from error
-
-
-def read(spec: str | None, options: Mapping[str, Any]) -> tuple[Service, Path]:
+def _service(spec: str | None, options: Mapping[str, Any]) -> tuple[Service, Path]:
     """The service of a file, of options, or of a file that options override; and where its relative paths start."""
     from pydantic import ValidationError
 
@@ -154,7 +100,7 @@ def read(spec: str | None, options: Mapping[str, Any]) -> tuple[Service, Path]:
 
     values: dict[str, Any] = {}
     folder = Path.cwd()
-    if spec is None and not options.get("model"):
+    if spec is None and not options["model"]:
         if not Path(DEFAULT_SPEC).is_file():
             raise UsageError("nothing to serve: name a spec (allranks serve service.yaml) or --model FOLDER")
         spec = DEFAULT_SPEC
@@ -173,12 +119,13 @@ def read(spec: str | None, options: Mapping[str, Any]) -> tuple[Service, Path]:
 
 def _changes(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     named = ("name", "nodes", "port", "host", "dtype", "shard")
-    changes: dict[str, Any] = {field: options[field] for field in named if options.get(field) is not None}
+    changes: dict[str, Any] = {field: options[field] for field in named if options[field] is not None}
     if options["ranks"] is not None:
         changes["ranks_per_node"] = options["ranks"]
     if options["restarts"] is not None:
         changes["failure"] = {**values.get("failure", {}), "restarts": options["restarts"]}
-    if model := options.get("model"):
+    if options["model"] is not None:
+        model = options["model"]
         changes["model"] = str(Path(model).absolute()) if Path(model).exists() else model
     if "name" not in values and "name" not in changes:
         from allranks.spec.command import label

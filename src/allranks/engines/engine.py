@@ -1,7 +1,7 @@
 """The contract of an engine: what runs gangs.
 
 Required: ``plan``, ``submit``, ``status``, ``list``, ``cancel``. What only some engines can do is an ability:
-a protocol with one method or two, asked for by ``isinstance``, never by the engine's name.
+a protocol with one method, asked for by ``isinstance``, never by the engine's name.
 """
 
 from __future__ import annotations
@@ -152,6 +152,22 @@ class CanPretend(Protocol):
 
 
 @runtime_checkable
+class CanServe(Protocol):
+    """The engine has a way of its own to run a service, its HTTP included."""
+
+    def plan_service(self, service: Service, folder: Path) -> Plan:
+        """Render the service, as ``plan`` does a job. Raises SpecError."""
+
+
+@runtime_checkable
+class CanAnswer(Protocol):
+    """The engine knows whether a service can be used that this machine may not reach."""
+
+    def answers(self, plan: Plan) -> bool:
+        """Whether all of its gangs take requests by now."""
+
+
+@runtime_checkable
 class CanCheck(Protocol):
     """Somebody else judges the engine's plans, and can be asked beforehand."""
 
@@ -168,20 +184,6 @@ class NeedsRights(Protocol):
 
     def role(self, *, force_delete: bool = False) -> dict[str, Any]:
         """The smallest Kubernetes Role with which everything works; for gangs with failure.force_delete too."""
-
-
-@runtime_checkable
-class CanServe(Protocol):
-    """The engine runs a service's ranks elsewhere, and gives it an address that outlives its nodes."""
-
-    def plan_service(self, service: Service, gang: Job, folder: Path, needs: Sequence[str]) -> Plan:
-        """Render a service each of whose gangs is ``gang``. Raises SpecError for what the engine cannot honour.
-
-        ``needs`` are the modules that the ranks' Python must have: what lacks one is told before any rank starts.
-        """
-
-    def answers(self, plan: Plan) -> bool:
-        """Whether all of its gangs take requests by now."""
 
 
 class Run(Protocol):

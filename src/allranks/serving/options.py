@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from allranks.serving.folder import UNFIT
 
 if TYPE_CHECKING:
+    from allranks.spec.job import Job
     from allranks.spec.service import Service
 
 
@@ -106,6 +107,13 @@ def of_service(service: Service, folder: Path | None) -> Options:
         chat_template=str(_path(folder, template)) if folder and template else template,
         drain=drain,
     )
+
+
+def serving(service: Service, options: Options, python: str) -> Job:
+    """The gang whose ranks serve the model by that interpreter; what they find wrong with it no restart would mend."""
+    gang = service.gang((python, "-m", "allranks.serving", *options.argv()))
+    failure = gang.failure.model_copy(update={"final": (*gang.failure.final, UNFIT)})
+    return gang.model_copy(update={"env": {**ENVIRONMENT, **gang.env}, "failure": failure})
 
 
 def _model(service: Service, folder: Path | None) -> tuple[str, str]:

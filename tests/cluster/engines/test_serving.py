@@ -140,3 +140,38 @@ def _kill(served: Served, status: dict[str, Any], rank: int) -> None:
     node = status["nodes"][rank]
     pid = node["ranks"][0]["pid"]
     kubectl("-n", served.space.name, "exec", node["name"], "--", "sh", "-c", f"kill -9 {pid}")
+
+
+def test_gangs_of_one_service_share_an_address_and_break_apart(served: Served) -> None:
+    url = served.start("jobset", served.spec(nodes=1, replicas=2))
+    status = served.space.status("chat")
+    assert [node["name"].rpartition("-")[0] for node in status["nodes"]] == ["chat-0-w-0-0", "chat-1-w-0-0"]
+    assert served.endpoints().split() == sorted(node["name"] for node in status["nodes"])
+    done = served.space.allranks("serve", str(served.spec(nodes=1)), "--engine", "jobset", "--detach")
+    assert (done.returncode, "a service named chat is alive" in done.stderr) == (69, True), done.stderr
+    assert "name one: chat-0, chat-1" in served.space.allranks("logs", "chat").stderr
+    kubectl("-n", served.space.name, "delete", "pod", status["nodes"][0]["name"], "--wait=false")
+    wait("one is left", lambda: served.endpoints().split() == [status["nodes"][1]["name"]], seconds=30)
+    assert served.tokens(url)  # nobody waits for the other
+    wait("both are there", lambda: len(served.endpoints().split()) == 2)
+    status = served.space.status("chat")
+    assert [status["restarts"]["used"], len(status["causes"])] == [1, 1]
+    assert "chat-0: " in status["causes"][0]["message"]
+    done = served.space.allranks("cancel", "chat")
+    assert "run chat: cancelled" in done.stdout, done.stderr
+    assert served.space.status("chat-1")["phase"] == "cancelled"
+
+
+def test_a_plain_job_serves_too(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    pass
+
+
+def test_what_no_restart_would_mend_ends_a_service_with_its_reason(served: Served) -> None:
+    spec = served.spec(image=FOREIGN, env={})
+    done = served.space.allranks("serve", str(spec), "--engine", "jobset", "--detach", timeout=START)
+    assert done.returncode != 0
+    assert "has no allranks, torch, transformers, fastapi, uvicorn, prometheus_client; use an image with" in done.stderr
+    spec = served.spec(model="/models/none", name="none")
+    done = served.space.allranks("serve", str(spec), "--engine", "jobset", "--detach", timeout=START)
+    assert (done.returncode, "no such model: /models/none" in done.stderr) == (65, True), done.stderr
+    assert "0 of 5 used; no other would mend it" in done.stderr

@@ -82,16 +82,16 @@ class KubernetesEngine:
     def plan(self, job: Job, folder: Path) -> Plan:
         return self._plan(job, *self._asked())
 
-    def plan_service(self, service: Service, gang: Job, folder: Path, needs: Sequence[str]) -> Plan:
+    def plan_service(self, service: Service, folder: Path) -> Plan:
         from allranks.engines.kubernetes import render, serving
 
         if not self.head:
             raise SpecError(f"engine {self.name} serves nothing: it makes pods of which allranks cannot tell node 0 by "
                             "a label; serve by --engine jobset, trainjob, mpijob or pytorchjob")  # fmt: skip
         cluster, notes = self._asked()
-        gangs = serving.gangs(service, gang, from_the_start=self.names_wait)
+        gangs = serving.gangs(service, from_the_start=self.names_wait)
         plans = [self._plan(one, cluster, notes) for one in gangs]
-        return serving.joined(service, plans, dict(self.head), render.namespace_of(gang, cluster), needs)
+        return serving.joined(service, plans, dict(self.head), render.namespace_of(gangs[0], cluster))
 
     def answers(self, plan: Plan) -> bool:
         from allranks.engines.kubernetes import serving

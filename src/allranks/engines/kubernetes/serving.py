@@ -42,11 +42,12 @@ def name_of(service: str) -> str:
 # The plan
 
 
-def gangs(service: Service, gang: Job, *, from_the_start: bool) -> list[Job]:
+def gangs(service: Service, *, from_the_start: bool) -> list[Job]:
     """The jobs that are the service's gangs, their containers with all that clients need. Raises SpecError.
 
     ``from_the_start``: a pod must be called ready before the gang is complete, or it never would be.
     """
+    gang = _gang(service)
     _check(service, gang)
     own: dict[str, Any] = {
         "readinessProbe": _probe(service, from_the_start),
@@ -61,6 +62,22 @@ def gangs(service: Service, gang: Job, *, from_the_start: bool) -> list[Job]:
     if service.replicas == 1:
         return [one]
     return [one.model_copy(update={"name": f"{service.name}-{number}"}) for number in range(service.replicas)]
+
+
+def _gang(service: Service) -> Job:
+    """What is of this machine, a file or a variable, no container has."""
+    if service.model is None:
+        return service.gang()
+    from allranks.serving.options import of_service, serving
+
+    if service.api_key and not service.api_key.secret:
+        raise SpecError("api_key: containers see neither this shell nor its files; write api_key: {secret: NAME/KEY}")
+    where = "in a container allowed is an absolute path, in the image or on one of 'volumes'"
+    if service.model.startswith((".", "~")):
+        raise SpecError(f"model: found {service.model}; {where}, or a name on the hub")
+    if service.chat_template and not service.chat_template.startswith("/"):
+        raise SpecError(f"chat_template: found {service.chat_template}; {where}")
+    return serving(service, of_service(service, None), "python3")
 
 
 def _check(service: Service, gang: Job) -> None:
@@ -87,11 +104,13 @@ def _probe(service: Service, from_the_start: bool) -> Explained:
     )  # fmt: skip
 
 
-def joined(
-    service: Service, plans: Sequence[Plan], head: Mapping[str, str], namespace: str, needs: Sequence[str]
-) -> Plan:
+def joined(service: Service, plans: Sequence[Plan], head: Mapping[str, str], namespace: str) -> Plan:
     """One plan of the plans of all gangs; ``head`` are the labels of node 0's pod."""
-    told = {"needs": list(needs), "to_have_them": HAVE_THEM} if needs else {}
+    from allranks.serving.check import NEEDS
+    from allranks.spec.write import dump
+
+    ours = service.model is not None
+    told = {"needs": ["allranks", *NEEDS], "to_have_them": HAVE_THEM} if ours else {}
     marked = [[_marked(_told(document, told), service.name) for document in plan.documents] for plan in plans]
     lead = _service(service, plans[0].engine, head, namespace)
     if len(plans) == 1:
@@ -99,9 +118,9 @@ def joined(
         documents = [*marked[0][:-1], lead, marked[0][-1]]
     else:
         documents = [lead, *(document for one in marked for document in one)]
-    notes = dict.fromkeys((*(note for plan in plans for note in plan.notes), *_notes(service, bool(needs))))
+    notes = dict.fromkeys((*(note for plan in plans for note in plan.notes), *_notes(service, ours)))
     url = f"http://{name_of(service.name)}.{namespace}:{service.port} (inside the cluster)"
-    return replace(plans[0], name=service.name, documents=tuple(documents), notes=tuple(notes), address=url)
+    return Plan(service.name, plans[0].engine, tuple(documents), tuple(notes), dump(service), url)
 
 
 def _service(service: Service, engine: str, head: Mapping[str, str], namespace: str) -> dict[str, Any]:
