@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import allranks
+from allranks.engines.kubernetes.cluster import Cluster
+from allranks.engines.kubernetes.control import KubernetesEngine
+from allranks.engines.kubernetes.kinds import JOB, JOBSET
+from allranks.spec.load import load
+from allranks.spec.service import Service
 from tests.cluster.engines.conftest import Space
 from tests.cluster.engines.kubectl import apply, kubectl
 from tests.cluster.errors import ClusterError
@@ -59,7 +65,8 @@ class Served:
     def __init__(self, space: Space, model: Path) -> None:
         self.space, self.model = space, model
         apply(space.name, CLIENT)
-        document = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"key": KEY}}
+        document: dict[str, Any] = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}}
+        document["stringData"] = {"key": KEY}
         apply(space.name, document)
 
     def spec(self, **changes: Any) -> Path:
@@ -162,8 +169,23 @@ def test_gangs_of_one_service_share_an_address_and_break_apart(served: Served) -
     assert served.space.status("chat-1")["phase"] == "cancelled"
 
 
-def test_a_plain_job_serves_too(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    pass
+class WithoutJobSet(KubernetesEngine):
+    """The engine as it is where JobSet is not installed."""
+
+    def cluster(self) -> Cluster:
+        return replace(super().cluster(), jobset=False)
+
+
+def test_a_plain_job_serves_too(served: Served) -> None:
+    engine = WithoutJobSet("jobset", "", JOBSET, fallback=JOB)
+    service = load(served.spec(nodes=1))
+    assert isinstance(service, Service)
+    plan = engine.plan_service(service, served.space.folder)
+    assert [document["kind"] for document in plan.documents][-3:] == ["Service", "Service", "Job"]
+    engine.submit(plan, detach=True)
+    wait("it answers", lambda: engine.answers(plan), START)
+    assert served.tokens(f"http://chat-http.{served.space.name}:8080")
+    assert "run chat: cancelled" in served.space.allranks("cancel", "chat").stdout
 
 
 def test_what_no_restart_would_mend_ends_a_service_with_its_reason(served: Served) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LONGEST = 40
 """Characters of a run's name."""
-EVERY, ANSWER_WAIT = 3, 5
+EVERY, ANSWER_WAIT = 5, 5
 """Seconds between two questions whether a pod is ready, and for each answer."""
 FORBIDDEN = 403
 HAVE_THEM = "use an image with: pip install 'allranks[serve]' (Python 3.11 or newer)"
