@@ -159,7 +159,7 @@ CASES = [
     ("service-without-restarts", "a service that one fault ends is found", "SERVICE", "restarts: 9", "restarts: 0",
      "restarts: 0 in a service"),
     ("service-with-deadline", "a service that ends by the clock is found", "SERVICE", "restarts: 9",
-     "restarts: 9, deadline: 2d", "deadline: 2d in a service"),
+     "restarts: 9, deadline: 5h", "deadline: 5h in a service"),
     ("open-to-all", "a service for all without a key is found", "SERVICE", "api_key: {secret: chat/key}\n", "",
      "other machines reach it, and api_key is not set"),
     ("gpus-without-shm", "a spec's GPUs without shm are found", "SPEC", ", shm: 16Gi", "", "2 GPUs and no shm"),
