@@ -30,13 +30,31 @@ ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
 START = 300.0  # seconds: torch and transformers are imported by two pods on a busy machine
 SOURCE, CODE, MODEL = Path(allranks.__file__).parents[1], "/opt/allranks", "/models/llama"
 KEY = "sesame"
+SERVER = """
+import http.server, os, time
+
+class Door(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(503 if self.path == "/well" and os.path.exists("/tmp/busy") else 200)
+        self.end_headers()
+        self.wfile.write(f"node {os.environ['ALLRANKS_NODE']} attempt {os.environ['ALLRANKS_ATTEMPT']}\\n".encode())
+
+if os.environ["RANK"] == "0":
+    http.server.HTTPServer(("", 8080), Door).serve_forever()
+time.sleep(3600)
+"""
+OWN: dict[str, Any] = {
+    "model": None, "run": ["python3", "-uc", SERVER], "ready": "/well", "image": FOREIGN, "env": {}, "volumes": [],
+    "limits": None, "api_key": None,
+}  # fmt: skip
+"""Of a server of one's own, in an image that has nothing of ours; it is ready unless a file says otherwise."""
 ASK = """
 import sys, urllib.request, urllib.error
 request = urllib.request.Request(sys.argv[1], sys.argv[2].encode() or None,
                                  {"content-type": "application/json", "authorization": "Bearer " + sys.argv[3]})
 try:
     answer = urllib.request.urlopen(request, timeout=20)
-    print(answer.status, answer.read().decode())
+    print(answer.status, answer.read().decode(), end="")
 except urllib.error.HTTPError as error:
     print(error.code, error.read().decode())
 except OSError as error:
@@ -81,8 +99,9 @@ class Served:
         }  # fmt: skip
         path = self.space.spec(**{**fields, **changes})
         written = json.loads(path.read_text())
-        del written["run"]
-        path.write_text(json.dumps(written))
+        if "run" not in changes:
+            del written["run"]
+        path.write_text(json.dumps({field: value for field, value in written.items() if value is not None}))
         return path
 
     def start(self, engine: str, spec: Path) -> str:
@@ -102,10 +121,14 @@ class Served:
         assert status == 200, body
         return str(json.loads(body)["text"])
 
-    def endpoints(self) -> str:
+    def sh(self, pod: str, line: str) -> None:
+        kubectl("-n", self.space.name, "exec", pod, "--", "sh", "-c", line)
+
+    def endpoints(self) -> list[str]:
+        """The pods that get requests."""
         shown = "jsonpath={range .items[*].endpoints[?(@.conditions.ready==true)]}{.targetRef.name} {end}"
         label = "kubernetes.io/service-name=chat-http"
-        return kubectl("-n", self.space.name, "get", "endpointslices", "-l", label, "-o", shown)
+        return sorted(kubectl("-n", self.space.name, "get", "endpointslices", "-l", label, "-o", shown).split())
 
 
 @pytest.fixture
@@ -125,42 +148,46 @@ def wait(what: str, condition: Callable[[], Any], seconds: float = 180) -> Any:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_service_answers_by_its_address_and_is_back_after_a_rank_was_killed(served: Served, engine: str) -> None:
-    url = served.start(engine, served.spec())
-    wanted = served.tokens(url)
+def test_an_address_leads_to_node_0_while_it_is_ready(served: Served, engine: str) -> None:
+    url = served.start(engine, served.spec(**OWN))
     status = served.space.status("chat")
-    assert served.endpoints().split() == [status["nodes"][0]["name"]]
-    assert served.ask(f"{url}/v1/models", key="wrong")[0] == 401
-    assert KEY not in served.space.allranks("plan", str(served.spec()), "--engine", engine).stdout
-    _kill(served, status, rank=1)
-    wait("clients are told", lambda: served.ask(f"{url}/health")[0] != 200, seconds=20)
-    wait("its address leads nowhere", lambda: not served.endpoints().strip(), seconds=30)
-    wait("it answers again", lambda: served.ask(f"{url}/ready")[0] == 200)
-    assert served.tokens(url) == wanted
-    status = served.space.status("chat")
-    assert (status["restarts"]["used"], status["causes"][0]["rank"]) == (1, 1)
+    name = status["nodes"][0]["name"]
+    assert served.ask(f"{url}/") == (200, "node 0 attempt 0\n")
+    served.sh(name, "touch /tmp/busy")
+    wait("its address leads nowhere", lambda: not served.endpoints())
+    assert served.ask(f"{url}/")[0] == 0
+    served.sh(name, "rm /tmp/busy")
+    wait("its address leads there again", lambda: served.endpoints() == [name])
+    served.sh(status["nodes"][1]["name"], f"kill -9 {status['nodes'][1]['ranks'][0]['pid']}")
+    wait("the gang is back", lambda: served.ask(f"{url}/") == (200, "node 0 attempt 1\n"))
     done = served.space.allranks("cancel", "chat")
     assert "run chat: cancelled" in done.stdout, done.stderr
 
 
-def _kill(served: Served, status: dict[str, Any], rank: int) -> None:
-    node = status["nodes"][rank]
-    pid = node["ranks"][0]["pid"]
-    kubectl("-n", served.space.name, "exec", node["name"], "--", "sh", "-c", f"kill -9 {pid}")
+def test_a_model_over_two_pods_answers_and_is_back_after_a_rank_was_killed(served: Served) -> None:
+    url = served.start("jobset", served.spec())
+    wanted = served.tokens(url)
+    status = served.space.status("chat")
+    assert served.endpoints() == [status["nodes"][0]["name"]]
+    assert served.ask(f"{url}/v1/models", key="wrong")[0] == 401
+    assert KEY not in served.space.allranks("plan", str(served.spec()), "--engine", "jobset", "-o", "json").stdout
+    served.sh(status["nodes"][1]["name"], f"kill -9 {status['nodes'][1]['ranks'][0]['pid']}")
+    served.space.until(lambda status: status["restarts"]["used"] == 1, "chat")
+    wait("it answers again", lambda: served.tokens(url) == wanted)
 
 
 def test_gangs_of_one_service_share_an_address_and_break_apart(served: Served) -> None:
-    url = served.start("jobset", served.spec(nodes=1, replicas=2))
+    url = served.start("jobset", served.spec(**OWN, nodes=1, replicas=2))
     status = served.space.status("chat")
     assert [node["name"].rpartition("-")[0] for node in status["nodes"]] == ["chat-0-w-0-0", "chat-1-w-0-0"]
-    assert served.endpoints().split() == sorted(node["name"] for node in status["nodes"])
-    done = served.space.allranks("serve", str(served.spec(nodes=1)), "--engine", "jobset", "--detach")
+    assert served.endpoints() == sorted(node["name"] for node in status["nodes"])
+    done = served.space.allranks("serve", str(served.spec(**OWN, nodes=1)), "--engine", "jobset", "--detach")
     assert (done.returncode, "a service named chat is alive" in done.stderr) == (69, True), done.stderr
     assert "name one: chat-0, chat-1" in served.space.allranks("logs", "chat").stderr
     kubectl("-n", served.space.name, "delete", "pod", status["nodes"][0]["name"], "--wait=false")
-    wait("one is left", lambda: served.endpoints().split() == [status["nodes"][1]["name"]], seconds=30)
-    assert served.tokens(url)  # nobody waits for the other
-    wait("both are there", lambda: len(served.endpoints().split()) == 2)
+    wait("one is left", lambda: served.endpoints() == [status["nodes"][1]["name"]], seconds=30)
+    assert served.ask(f"{url}/")[0] == 200  # nobody waits for the other
+    wait("both are there", lambda: len(served.endpoints()) == 2)
     status = served.space.status("chat")
     assert [status["restarts"]["used"], len(status["causes"])] == [1, 1]
     assert "chat-0: " in status["causes"][0]["message"]
@@ -178,13 +205,13 @@ class WithoutJobSet(KubernetesEngine):
 
 def test_a_plain_job_serves_too(served: Served) -> None:
     engine = WithoutJobSet("jobset", "", JOBSET, fallback=JOB)
-    service = load(served.spec(nodes=1))
+    service = load(served.spec(**OWN, nodes=1))
     assert isinstance(service, Service)
     plan = engine.plan_service(service, served.space.folder)
     assert [document["kind"] for document in plan.documents][-3:] == ["Service", "Service", "Job"]
     engine.submit(plan, detach=True)
     wait("it answers", lambda: engine.answers(plan), START)
-    assert served.tokens(f"http://chat-http.{served.space.name}:8080")
+    assert served.ask(f"http://chat-http.{served.space.name}:8080/")[0] == 200
     assert "run chat: cancelled" in served.space.allranks("cancel", "chat").stdout
 
 
