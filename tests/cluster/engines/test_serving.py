@@ -124,6 +124,12 @@ class Served:
     def sh(self, pod: str, line: str) -> None:
         kubectl("-n", self.space.name, "exec", pod, "--", "sh", "-c", line)
 
+    def kill(self, rank: int) -> None:
+        """One rank a node: it is the node's only one."""
+        status = self.space.until(lambda status: bool(status["nodes"][rank]["ranks"][0]["pid"]), "chat")
+        node = status["nodes"][rank]
+        self.sh(node["name"], f"kill -9 {node['ranks'][0]['pid']}")
+
     def endpoints(self) -> list[str]:
         """The pods that get requests."""
         shown = "jsonpath={range .items[*].endpoints[?(@.conditions.ready==true)]}{.targetRef.name} {end}"
@@ -158,7 +164,7 @@ def test_an_address_leads_to_node_0_while_it_is_ready(served: Served, engine: st
     assert served.ask(f"{url}/")[0] == 0
     served.sh(name, "rm /tmp/busy")
     wait("its address leads there again", lambda: served.endpoints() == [name])
-    served.sh(status["nodes"][1]["name"], f"kill -9 {status['nodes'][1]['ranks'][0]['pid']}")
+    served.kill(1)
     wait("the gang is back", lambda: served.ask(f"{url}/") == (200, "node 0 attempt 1\n"))
     done = served.space.allranks("cancel", "chat")
     assert "run chat: cancelled" in done.stdout, done.stderr
@@ -171,7 +177,7 @@ def test_a_model_over_two_pods_answers_and_is_back_after_a_rank_was_killed(serve
     assert served.endpoints() == [status["nodes"][0]["name"]]
     assert served.ask(f"{url}/v1/models", key="wrong")[0] == 401
     assert KEY not in served.space.allranks("plan", str(served.spec()), "--engine", "jobset", "-o", "json").stdout
-    served.sh(status["nodes"][1]["name"], f"kill -9 {status['nodes'][1]['ranks'][0]['pid']}")
+    served.kill(1)
     served.space.until(lambda status: status["restarts"]["used"] == 1, "chat")
     wait("it answers again", lambda: served.tokens(url) == wanted)
 

@@ -114,6 +114,7 @@ class KubernetesEngine:
 
         wanted = [*rights.rights([self.kind], queue=True), *rights.for_beside(self.beside)]
         wanted += rights.for_plain_jobs() if self.fallback else []
+        wanted += rights.for_services() if self.head else []
         wanted += rights.for_force_delete() if force_delete else []
         namespace = "default" if api.why_not() else self.connect().namespace
         return rights.role("allranks", namespace, wanted)

@@ -15,7 +15,7 @@ from allranks.engines.kubernetes import delivery
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.kinds import SERVICE as KIND
-from allranks.engines.kubernetes.refusals import Missing, NotInstalled
+from allranks.engines.kubernetes.refusals import Missing, NotInstalled, Refused
 from allranks.errors import EngineError
 from allranks.node.status import NodeStatus, Status
 
@@ -90,6 +90,10 @@ def gangs_of(engine: KubernetesEngine, client: Client, service: str, namespaces:
                 )
             except NotInstalled:
                 continue
+            except Refused:
+                if kind == engine.kinds[0]:
+                    raise
+                continue  # of a kind that is only a way out where the other is not installed
             found += [{"apiVersion": kind.api_version, "kind": kind.kind, **main} for main in listed]
         if found:
             return sorted(found, key=lambda main: _number(str(main["metadata"]["name"])))
