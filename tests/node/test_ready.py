@@ -83,6 +83,7 @@ def gang(tmp_path: Path, *modules: str) -> Gang:
 
 def test_what_the_ranks_python_lacks_is_named_with_what_to_do(tmp_path: Path) -> None:
     needs.check(gang(tmp_path, "json", "asyncio"), os.environ)
+    (tmp_path / "neither").mkdir()  # in the ranks' working folder, as /allranks is where that is /
     with pytest.raises(needs.Lacking, match=r"python\S* has no nowhere, neither; use another image"):
         needs.check(gang(tmp_path, "json", "nowhere", "neither"), os.environ)
 

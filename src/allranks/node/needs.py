@@ -9,7 +9,9 @@ from allranks.node.environment import base_environment
 from allranks.node.fork import interpreter
 from allranks.node.gang import Gang
 
-LOOK = "import sys; from importlib.util import find_spec as f; print(*[n for n in sys.argv[1:] if f(n) is None])"
+LOOK = """import sys; from importlib.util import find_spec
+print(*[name for name in sys.argv[1:] if getattr(find_spec(name), "origin", None) is None])"""
+"""A folder of that name, as /allranks in every container, is a package too, but one that comes from no file."""
 LOOK_WAIT = 60.0
 
 
