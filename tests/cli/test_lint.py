@@ -66,7 +66,7 @@ def test_warnings_alone_exit_with_0(allranks: Allranks) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("kind: Service\n", "x.yaml: no gang in it, found Service; known are MPIJob"),
+        ("apiVersion: v1\nkind: Service\n", "x.yaml: no gang in it, found Service; known are MPIJob"),
         ("kind: MPIJob\nspec: {{ .Values.x }}\n", "x.yaml:2:7: this is a template, not YAML"),
         ("kind: Job\nname: digits\nrun: x\nnods: 2\n", "x.yaml:4:1: unknown field 'nods'; did you mean 'nodes'?"),
     ],

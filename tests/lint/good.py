@@ -213,8 +213,19 @@ schedule: {tolerations: [{key: cloud/spot, operator: Exists}]}
 failure: {restarts: 3}
 """
 
+SERVICE = """\
+kind: Service
+name: chat
+nodes: 2
+model: /models/llama
+image: serve:1
+resources: {gpus: 2, shm: 16Gi}
+api_key: {secret: chat/key}
+failure: {restarts: 9}
+"""
+
 ALL = {
     "MPIJOB": MPIJOB, "DEEPSPEED_MPIJOB": DEEPSPEED_MPIJOB, "PYTORCHJOB": PYTORCHJOB, "JOBSET": JOBSET,
     "TRAINJOB": TRAINJOB, "MPI_TRAINJOB": MPI_TRAINJOB,
-    "JOB": JOB, "HOSTFILE": HOSTFILE, "SPEC": SPEC,
+    "JOB": JOB, "HOSTFILE": HOSTFILE, "SPEC": SPEC, "SERVICE": SERVICE,
 }  # fmt: skip

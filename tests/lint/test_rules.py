@@ -156,6 +156,12 @@ CASES = [
      "deepspeed reads the hostfile of Intel, which has host:N"),
     ("spot-without-restarts", "spot nodes without restarts are found", "SPEC", "restarts: 3", "restarts: 0",
      "restarts: 0 on nodes that may be taken away"),
+    ("service-without-restarts", "a service that one fault ends is found", "SERVICE", "restarts: 9", "restarts: 0",
+     "restarts: 0 in a service"),
+    ("service-with-deadline", "a service that ends by the clock is found", "SERVICE", "restarts: 9",
+     "restarts: 9, deadline: 5h", "deadline: 5h in a service"),
+    ("open-to-all", "a service for all without a key is found", "SERVICE", "api_key: {secret: chat/key}\n", "",
+     "other machines reach it, and api_key is not set"),
     ("gpus-without-shm", "a spec's GPUs without shm are found", "SPEC", ", shm: 16Gi", "", "2 GPUs and no shm"),
 ]  # fmt: skip
 
@@ -171,11 +177,16 @@ def test_a_rule_finds_its_mistake(rule: str, sentence: str, name: str, old: str,
     text = good.ALL[name]
     assert old in text, f"{sentence}: nothing to change"
     text = text.replace(old, new)
-    above = "" if name in ("HOSTFILE", "SPEC") else HEADER
+    above = "" if name in ("HOSTFILE", "SPEC", "SERVICE") else HEADER
     found = [one for one in lint(above + text, "file.yaml").findings if one.rule == rule]
     assert found, sentence
     assert said in " ".join(one.what for one in found)
     assert all(one.file == "file.yaml" and 0 < one.line <= text.count("\n") + 4 and one.fix for one in found)
+
+
+def test_a_service_of_kubernetes_own_is_none_of_ours() -> None:
+    linted = lint("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n", "service.yaml")
+    assert (linted.findings, linted.unread, linted.gangs) == ([], [], 0)
 
 
 def test_every_rule_has_a_case_a_name_of_its_own_and_a_reason() -> None:

@@ -108,6 +108,29 @@ def test_two_deaths_in_one_attempt_cost_one_restart() -> None:
     assert g.coordinator.used == 1
 
 
+def test_a_final_exit_code_ends_the_run_whatever_restarts_are_left() -> None:
+    g = FakeGang(restarts=3, final=(65,))
+    g.gather()
+    g.run()
+    g.dies(0, kind="exit", message="exited with code 75", exit=75, signal=None)
+    g.dies(3, kind="exit", message="exited with code 65", exit=65, signal=None)
+    g.idle()
+    verdict = g.coordinator.verdict
+    assert verdict is not None
+    assert (verdict.phase, verdict.code, g.coordinator.used) == ("failed", 65, 0)
+    assert "rank 3 on node 1: exited with code 65" in verdict.reason
+    assert "0 of 3 used; no other would mend it" in verdict.reason
+
+
+def test_the_same_code_of_a_gang_for_which_it_is_not_final_costs_a_restart() -> None:
+    g = FakeGang(restarts=3)
+    g.gather()
+    g.run()
+    g.dies(3, kind="exit", message="exited with code 65", exit=65, signal=None)
+    g.idle()
+    assert (g.coordinator.verdict, g.coordinator.used) == (None, 1)
+
+
 def test_the_first_death_is_the_cause_and_the_rest_are_secondary() -> None:
     g = FakeGang()
     g.gather()

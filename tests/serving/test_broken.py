@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from allranks.node.listen import free_port
 from tests.gangs.gang import CLI
+from tests.serving.models import save, save_tokenizer
 from tests.serving.service import Serving, serving, wait
 
 pytest.importorskip("transformers")
@@ -88,6 +90,20 @@ def test_what_cannot_be_served_is_told_before_anything_starts(place: Path, model
         done = subprocess.run([*CLI, "serve", *words], env=service.env, cwd=place, capture_output=True, text=True)
         assert (done.returncode, message in done.stderr) == (wanted, True), done.stderr
     assert "llama" not in service.cli("list").stdout  # nor is anything left of it
+
+
+def test_what_only_the_ranks_can_find_wrong_ends_the_run_at_once_whatever_restarts_are_left(place: Path) -> None:
+    save_tokenizer(save(place / "torn"))
+    weights = place / "torn" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])  # a copy that was broken off
+    env = {**os.environ, "XDG_STATE_HOME": str(place / "state"), "XDG_CACHE_HOME": str(place / "cache")}
+    words = ["serve", "--model", str(place / "torn"), "--ranks", "2", "--name", "torn", "--detach"]
+    service = Serving("torn", free_port(), env)
+    done = service.cli(*words, "--port", str(service.port), "--restarts", "9")
+    assert done.returncode == 65, done.stderr
+    assert f"the model in {place}/torn cannot be loaded" in done.stderr
+    assert "0 of 9 used; no other would mend it" in done.stderr
+    assert all(not Path(f"/proc/{pid}").exists() for pid in service.ranks().values() if pid)
 
 
 def test_a_port_that_is_taken_is_told_by_the_rank_that_wanted_it(place: Path, model: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from allranks.serving.folder import UNFIT
 from allranks.serving.options import Options, of_service, parse
 from allranks.spec.load import parse as parse_spec
 from allranks.spec.service import Service
@@ -32,6 +33,13 @@ def test_a_name_is_a_path_where_it_can_be_no_name_on_the_hub(tmp_path: Path, nam
     (tmp_path / "here").mkdir()
     found = options(f"model: {name}\n", tmp_path).model
     assert found == (str(tmp_path / name).replace("/./", "/") if is_a_path and name != "/m" else name)
+
+
+def test_words_of_another_version_end_the_rank_for_good(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse(["--model=m", "--new-in-the-next=1"])
+    assert left.value.code == UNFIT
+    assert "unrecognized arguments: --new-in-the-next=1; is the same version" in capsys.readouterr().err
 
 
 def test_the_key_is_named_and_never_said(tmp_path: Path) -> None:

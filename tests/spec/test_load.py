@@ -137,8 +137,8 @@ def test_run_is_split_as_a_shell_would(run: str, argv: tuple[str, ...]) -> None:
         ("nproc-per-node: 2", "4:1: unknown field 'nproc-per-node'; did you mean 'ranks_per_node'?"),
         (
             "failure: {xyz: 1}",
-            "4:11: unknown field 'xyz' in failure; allowed: restarts, start_timeout, hang_timeout, grace, deadline, "
-            "force_delete, clean, ttl",
+            "4:11: unknown field 'xyz' in failure; allowed: restarts, final, start_timeout, hang_timeout, grace, "
+            "deadline, force_delete, clean, ttl",
         ),
         ("engines: {mpjob: {}}", "4:11: unknown field 'mpjob' in engines; did you mean 'mpijob'?"),
         ("nodes: 0", "4:8: nodes: found 0; allowed is a whole number, 1 or more"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,10 @@ from allranks.errors import EngineError, SpecError, UsageError
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Engine, Plan, Run
-    from allranks.serving.options import Options
     from allranks.spec.service import Service
 
 DEFAULT_SPEC = "service.yaml"
 POLL = 0.2
-NEEDS = ("torch", "transformers", "fastapi", "uvicorn", "prometheus_client")
 
 
 @click.command()
@@ -43,6 +41,8 @@ def command(spec: str | None, engine: str, detach: bool, **options: Any) -> int:
     Node 0 answers at http://HOST:PORT: OpenAI's /v1/completions and /v1/chat/completions, /generate, /health, /ready,
     /metrics, and a page to chat at /. It stays until: allranks cancel NAME
     """
+    from allranks.engines.engine import CanAnswer
+
     chosen = engines.get(engine)
     reason = chosen.available()
     if reason:
@@ -51,9 +51,15 @@ def command(spec: str | None, engine: str, detach: bool, **options: Any) -> int:
     plan = plan_of(chosen, service, folder)
     say.notes(plan.notes)
     run = chosen.submit(plan, detach=detach)
-    address = f"http://{service.host or '127.0.0.1'}:{service.port}"
-    if detach:
-        return _until_ready(run, address + service.ready, address)
+    address = plan.address or f"http://{service.host or '127.0.0.1'}:{service.port}"
+    if isinstance(chosen, CanAnswer):
+        ready: Callable[[], bool] = partial(chosen.answers, plan)
+    else:
+        ready = partial(_answers, address + service.ready)
+    if detach or service.replicas > 1:  # lines of several gangs would tell nothing
+        return _until_ready(run, ready, address)
+    if plan.address:
+        click.echo(f"allranks: {run.name} will answer at {address}", err=True)
     from allranks.cli.follow import follow
 
     return follow(chosen, run)
@@ -63,46 +69,25 @@ def plan_of(engine: Engine, service: Service, folder: Path) -> Plan:
     """Render the gang of a service. Raises SpecError for a model that a gang of that size cannot serve."""
     from dataclasses import replace
 
+    from allranks.engines.engine import CanServe
     from allranks.spec.write import dump
 
+    if isinstance(engine, CanServe):
+        return engine.plan_service(service, folder)
     if service.replicas != 1 and engine.name == "local":
         raise SpecError(
             f"replicas: found {service.replicas}; engine local runs one gang; start another with its own --name, --port"
         )
     if service.model is None:
         return replace(engine.plan(service.gang(), folder), spec=dump(service))
-    from allranks.serving.options import ENVIRONMENT, of_service
+    from allranks.serving.check import must_be_servable
+    from allranks.serving.options import of_service, serving
 
     if service.api_key and service.api_key.secret and engine.name == "local":
         raise SpecError("api_key.secret: there are no Secrets on this machine; use api_key.env or api_key.file")
     options = of_service(service, folder)
-    _check(service, options)
-    gang = service.gang((sys.executable, "-m", "allranks.serving", *options.argv()))
-    gang = gang.model_copy(update={"env": {**ENVIRONMENT, **gang.env}})
-    return replace(engine.plan(gang, folder), spec=dump(service))
-
-
-def _check(service: Service, options: Options) -> None:
-    """Refuse before anything is started what could only fail on every rank at once."""
-    from importlib.util import find_spec
-
-    from allranks.serving import folder
-
-    missing = [name for name in NEEDS if find_spec(name) is None]
-    if missing:
-        raise EngineError(f"serving needs {', '.join(missing)}; install: pip install 'allranks[serve]'")
-    if options.key_env and not os.environ.get(options.key_env):
-        raise SpecError(f"api_key.env: {options.key_env} is not set in this shell; export it first")
-    for what, name in (("api_key.file", options.key_file), ("chat_template", options.chat_template)):
-        if name and not os.access(name, os.R_OK):
-            raise SpecError(f"{what}: cannot read {name}")
-    if not (Path(options.model).exists() or options.model.startswith("/")):
-        return  # a name on the hub: the ranks look it up
-    try:
-        found = folder.look(Path(options.model))
-        folder.choose(found, service.nodes * (service.ranks_per_node or service.resources.gpus or 1), service.shard)
-    except folder.Unfit as error:
-        raise SpecError(f"model: {error}") from error
+    must_be_servable(service, options)
+    return replace(engine.plan(serving(service, options, sys.executable), folder), spec=dump(service))
 
 
 def _service(spec: str | None, options: Mapping[str, Any]) -> tuple[Service, Path]:
@@ -149,7 +134,7 @@ def _changes(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
     return changes
 
 
-def _until_ready(run: Run, probe: str, address: str) -> int:
+def _until_ready(run: Run, ready: Callable[[], bool], address: str) -> int:
     """Say what is awaited until the service answers; its exit code if it ends before."""
     import time
 
@@ -159,7 +144,7 @@ def _until_ready(run: Run, probe: str, address: str) -> int:
     news = News()
     while not (status := run.status()).is_over:
         say.lines(news.of(status, time.monotonic()))
-        if _answers(probe):
+        if ready():
             say.line(f"{run.name} answers at {address}; end it with: allranks cancel {run.name}")
             click.echo(address)
             return 0

@@ -16,6 +16,7 @@ from allranks.node.status import Status
 if TYPE_CHECKING:  # pydantic costs a tenth of a second: `status`, `logs` and `cancel` never read a spec
     from allranks.node.pod import Pod
     from allranks.spec.job import Job
+    from allranks.spec.service import Service
 
 
 ONLY_REMEMBERED = "the cluster has it no more: this is what this machine saw last"
@@ -27,7 +28,7 @@ class Plan:
     """What an engine would create, as a value: what prints is what is submitted.
 
     ``documents`` print as YAML, in order; ``notes`` say what the engine honours differently or not at all.
-    ``spec`` is the spec it was made from, as YAML, kept beside the run.
+    ``spec`` is the spec it was made from, as YAML, kept beside the run. ``address`` is a service's URL, and from where.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Plan:
     documents: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = ()
     spec: str = ""
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,22 @@ class CanPretend(Protocol):
         Its agent reads its place from them as it would there. Raises UsageError, naming the engines that can be
         pretended.
         """
+
+
+@runtime_checkable
+class CanServe(Protocol):
+    """The engine has a way of its own to run a service, its HTTP included."""
+
+    def plan_service(self, service: Service, folder: Path) -> Plan:
+        """Render the service, as ``plan`` does a job. Raises SpecError."""
+
+
+@runtime_checkable
+class CanAnswer(Protocol):
+    """The engine knows whether a service can be used that this machine may not reach."""
+
+    def answers(self, plan: Plan) -> bool:
+        """Whether all of its gangs take requests by now."""
 
 
 @runtime_checkable

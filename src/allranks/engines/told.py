@@ -23,6 +23,7 @@ def agents(job: Job, engine: str) -> dict[str, Any]:
         "argv": list(job.argv),
         "env": dict(job.env),
         "restarts": failure.restarts,
+        **({"final": list(failure.final)} if failure.final else {}),
         "start_timeout": failure.start_timeout.seconds,
         "hang_timeout": failure.hang_timeout.seconds,
         "grace": failure.grace.seconds,

@@ -16,6 +16,7 @@ from allranks.manifest.field import Field
 from allranks.manifest.hostfile import hosts as hosts_in
 from allranks.manifest.hostfile import is_hostfile
 from allranks.manifest.read import Contents, read
+from allranks.spec.load import KINDS
 from allranks.spec.tree import read as read_spec
 
 NO_CRD: Mapping[str, Any] = {}
@@ -59,7 +60,7 @@ def lint(text: str, source: str, trainer_version: tuple[int, ...] = (), schemas:
     contents = read(text, source)
     linted = Linted(unread=[f"{source}:{one}" for one in contents.unread])
     for root in contents.documents:
-        if root["kind"].text == "Job" and not root["apiVersion"]:
+        if root["kind"].text in KINDS and not root["apiVersion"]:
             _lint_spec(linted, text, source)
             continue
         linted.gangs += 1
@@ -75,16 +76,16 @@ def _nothing(contents: Contents, linted: Linted) -> str:
 
 def _lint_spec(linted: Linted, text: str, source: str) -> None:
     """A spec of ours: first whether it loads."""
-    from allranks.spec.load import parse_job
+    from allranks.spec.load import parse
 
     try:
-        job = parse_job(text, source)
+        spec = parse(text, source)
     except SpecError as error:
         linted.unread += str(error).splitlines()
         return
     root, _ = read_spec(text)
     linted.gangs += 1
-    linted.findings += _findings(SpecSubject(source, Field(root), job=job), "spec")
+    linted.findings += _findings(SpecSubject(source, Field(root), loaded=spec), "spec")
 
 
 def _findings(subject: Subject, kind: str) -> list[Finding]:

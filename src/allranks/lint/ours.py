@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from allranks.lint.rule import WARNING, Found, Rule, Subject
 from allranks.manifest.field import Field
-from allranks.spec.job import Job
+from allranks.spec.service import Service, Spec
 
 SPEC = ("spec",)
 SPOT = re.compile(r"spot|preemptible|preempt", re.IGNORECASE)
@@ -16,14 +16,14 @@ SPOT = re.compile(r"spot|preemptible|preempt", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class SpecSubject(Subject):
-    """A spec of ours, loaded."""
+    """A spec of ours, loaded: a job's or a service's."""
 
-    job: Job | None = None
+    loaded: Spec | None = None
 
 
 def spot_without_restarts(subject: Subject) -> Iterator[Found]:
     """Nodes that may be taken away, and no restart."""
-    job = getattr(subject, "job", None)
+    job = getattr(subject, "loaded", None)
     if job is None or job.failure.restarts:
         return
     keys = [one.key or "" for one in job.schedule.tolerations] + list(job.schedule.node_selector)
@@ -34,15 +34,49 @@ def spot_without_restarts(subject: Subject) -> Iterator[Found]:
 
 def gpus_without_shm(subject: Subject) -> Iterator[Found]:
     """Several GPUs and the 64 MB of /dev/shm that containers have."""
-    job = getattr(subject, "job", None)
+    job = getattr(subject, "loaded", None)
     if job is not None and job.image and job.resources.gpus > 1 and job.resources.shm is None:
         at: Field = subject.root["resources"]
         yield Found(at, f"{job.resources.gpus} GPUs and no shm", "write resources: {shm: 16Gi}")
 
 
+def service_without_restarts(subject: Subject) -> Iterator[Found]:
+    """A service that the first fault ends."""
+    service = getattr(subject, "loaded", None)
+    if isinstance(service, Service) and not service.failure.restarts:
+        at = subject.root.at("failure", "restarts")
+        yield Found(at, "restarts: 0 in a service", "write failure: {restarts: 100}; a service that is well uses none")
+
+
+def service_with_deadline(subject: Subject) -> Iterator[Found]:
+    """A service that ends although nothing is wrong."""
+    service = getattr(subject, "loaded", None)
+    if isinstance(service, Service) and service.failure.deadline is not None:
+        at = subject.root.at("failure", "deadline")
+        yield Found(at, f"deadline: {service.failure.deadline} in a service", "leave it out; 'allranks cancel' ends it")
+
+
+def open_to_all(subject: Subject) -> Iterator[Found]:
+    """A model that other machines reach, and no key."""
+    service = getattr(subject, "loaded", None)
+    if not isinstance(service, Service) or service.model is None or service.api_key is not None:
+        return
+    here = service.host is None or service.host in ("localhost", "::1") or service.host.startswith("127.")
+    if service.image or not here:
+        at = subject.root["host"] if not here else subject.root["model"]
+        yield Found(at, "other machines reach it, and api_key is not set", "write api_key: {secret: NAME/KEY}, or "
+                    "{env: NAME} on this machine")  # fmt: skip
+
+
 RULES = (
     Rule("spot-without-restarts", WARNING, SPEC, spot_without_restarts,
         "The first node that is taken away ends the run."),
+    Rule("service-without-restarts", WARNING, SPEC, service_without_restarts,
+        "One lost rank, and nobody is served until somebody looks."),
+    Rule("service-with-deadline", WARNING, SPEC, service_with_deadline,
+        "It ends when that time is over, in the midst of requests."),
+    Rule("open-to-all", WARNING, SPEC, open_to_all,
+        "Whoever reaches the port uses the GPUs, and is charged to nobody."),
     Rule("gpus-without-shm", WARNING, SPEC, gpus_without_shm,
         "/dev/shm has 64 MB: NCCL fails with 'No space left on device', data loaders with bus errors."),
 )  # fmt: skip

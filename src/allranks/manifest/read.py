@@ -26,6 +26,8 @@ from allranks.spec.scalar import scalar, shown
 from allranks.spec.tree import Node, Position, Problem, Reader, refuse_unfit
 from allranks.spec.wording import nearest
 
+SERVICE = "Service"
+"""A spec of ours where it has no apiVersion, else Kubernetes' own, which holds no gang."""
 GANGS = ("MPIJob", "PyTorchJob", "TrainJob", "TrainingRuntime", "ClusterTrainingRuntime", "JobSet", "Job")
 LARGEST_FILE = 16 * 1024 * 1024
 # What an API server takes in one request; etcd takes less.
@@ -97,7 +99,7 @@ def read(text: str, source: str) -> Contents:
     contents, left = Contents(source), MOST_VALUES
     for chunk, above in _chunks(text):
         kinds = KIND.findall(chunk)
-        if not set(kinds) & set(GANGS):
+        if not set(kinds) & set(GANGS) and (SERVICE not in kinds or "apiVersion" in chunk):
             contents.others.extend(kinds[:1])
             continue
         try:
@@ -109,7 +111,8 @@ def read(text: str, source: str) -> Contents:
         left -= reader.count
         contents.unread.extend(_told(problem, chunk) for problem in reader.problems)
         for document in _flat(Field(root)):
-            if document["kind"].text in GANGS:
+            ours = document["kind"].text == SERVICE and not document["apiVersion"]
+            if ours or document["kind"].text in GANGS:
                 contents.documents.append(document)
             else:
                 contents.others.append(document["kind"].text)

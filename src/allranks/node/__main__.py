@@ -1,4 +1,4 @@
-"""The node's one entry: ``init``, ``agent``, ``zygote``, ``ask``, ``record``, ``shell``, ``shim`` and ``mpirun``.
+"""The node's one entry: ``init``, ``agent``, ``zygote``, ``ask``, ``record``, ``ready``, ``shell`` and more.
 
 Run as a module, from the bundle, or as a file by the user's own interpreter: then the folder that holds the
 package is on the path for these imports only, so that the job sees its own packages and not ours.
@@ -15,6 +15,7 @@ PARTS = {
     "zygote": "allranks.node.fork.zygote",
     "ask": "allranks.node.ask",
     "record": "allranks.node.record",
+    "ready": "allranks.node.ready",
     "shell": "allranks.node.shell",
     "shim": "allranks.node.launch.shim",
     "mpirun": "allranks.node.launch.mpirun",

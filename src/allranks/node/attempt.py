@@ -38,13 +38,15 @@ class Attempt:
         """Take down a rank's end; a second report of the same rank changes nothing."""
         self.deaths.setdefault(death.rank, death)
 
-    def blame(self, at: str) -> Cause:
+    def blame(self, at: str, final: Sequence[int] = ()) -> Cause:
         """The cause by order and kind: the first rank that fell by itself and not as another's echo.
 
-        Where all are echoes of a rank that had ended with 0 before, that one left the others alone.
+        A rank that ended with a ``final`` code knew why, and comes before those that only fell. Where all are echoes of
+        a rank that had ended with 0 before, that one left the others alone.
         """
         own = [death for death in self.failures if not death.asked] or self.failures
-        culprit = next((death for death in own if not death.survivor), own[0])
+        knowing = (death for death in own if death.exit in final)
+        culprit = next(knowing, None) or next((death for death in own if not death.survivor), own[0])
         message = f"rank {culprit.rank} on node {culprit.node}: {culprit.message}"
         code = culprit.exit
         before = list(itertools.takewhile(lambda death: not death.failed, self.deaths.values()))

@@ -308,7 +308,7 @@ class Course:
             self._conclude(self.verdict)
             return
         assert self.attempt is not None
-        cause = self.attempt.cause or self.attempt.blame(self.attempt.broken_at)
+        cause = self.attempt.cause or self.attempt.blame(self.attempt.broken_at, self.gang.final)
         self._blame(cause)
         self._restart_or_conclude(cause)
 
@@ -321,13 +321,14 @@ class Course:
 
     def _restart_or_conclude(self, cause: Cause) -> None:
         allowed = self.commands.allowed
-        if self.used < allowed:
+        final = cause.rank is not None and cause.exit in self.gang.final
+        if self.used < allowed and not final:
             self.used += 1
             self.state = "gathering"
             self.keep()
             self._gather()
             return
-        budget = f" (restarts: {self.used} of {allowed} used)" if allowed else ""
+        budget = f" (restarts: {self.used} of {allowed} used{'; no other would mend it' * final})" if allowed else ""
         self._conclude(Verdict("failed", cause.message + budget, cause.exit or EXIT_UNNAMED))
 
     def _gather(self) -> None:

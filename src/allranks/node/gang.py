@@ -14,6 +14,9 @@ from allranks.node.pod import Pod
 class Gang:
     """One run's plan. Times are seconds; ``restarts`` is how often a broken gang may start again.
 
+    ``final`` are exit codes by which a rank says that no restart would mend it. ``needs`` are modules that the ranks'
+    Python must have, looked for before anything starts, and ``to_have_them`` what to do where it lacks some.
+
     ``state`` is the directory that holds the record of the run, ``cache`` the one for what is worth keeping
     beyond it: lists of modules to import before ranks are forked, and their compiled code. ``addresses`` are the
     nodes' own addresses where the engine knows them beforehand. An agent sends a heartbeat every ``heartbeat``
@@ -50,6 +53,9 @@ class Gang:
     env: Mapping[str, str] = field(default_factory=dict)
     stays: bool = False
     restarts: int = 0
+    final: Tuple[int, ...] = ()
+    needs: Tuple[str, ...] = ()
+    to_have_them: str = ""
     first_attempt: int = 0
     start_timeout: float = 600.0
     hang_timeout: float = 900.0
@@ -123,7 +129,7 @@ class Gang:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Gang:
         fields: Dict[str, Any] = dict(data)
-        for name in ("argv", "addresses", "hosts", "fabric_roots"):
+        for name in ("argv", "addresses", "hosts", "fabric_roots", "final", "needs"):
             fields[name] = tuple(fields.get(name, ()))
         fields["pods"] = tuple(Pod.from_json(pod) for pod in fields.get("pods", ()))
         return cls(**fields)

@@ -20,7 +20,7 @@ import time
 from dataclasses import replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from allranks.node import bundle, container, processes
+from allranks.node import bundle, container, needs, processes
 from allranks.node.cancel import read_cancel, write_cancel
 from allranks.node.cause import utc
 from allranks.node.death import signal_name
@@ -302,6 +302,7 @@ def _in_container(gang: Gang, mounted: str) -> int:
             return EXIT_GIVEN_UP
         node = find_place(gang.engine, gang.nodes, os.environ).node
         gang = container.lay_out(gang, mounted)
+        needs.check(gang, os.environ)
         take_lock(gang.state)
         reserve(gang.state, gang.world_size)
         code = Init(gang, container.plan_of(gang), None, [node]).run()
@@ -310,6 +311,8 @@ def _in_container(gang: Gang, mounted: str) -> int:
         return code
     except NoPlace as error:
         code, why = EXIT_GIVEN_UP, f"cannot tell which node this is: {error} (read as engine {gang.engine})"
+    except needs.Lacking as error:
+        code, why = EXIT_GIVEN_UP, f"the image is not one for these ranks: {error}"
     except OSError as error:
         code, why = EXIT_CANTCREAT, _cannot_start(gang, error)
     log(why)

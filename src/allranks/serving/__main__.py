@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import sys
 
+from allranks.serving.folder import UNFIT
 from allranks.serving.options import parse
 
 
 def main() -> None:
     """Serve until told to end."""
     options = parse(sys.argv[1:])
-    _quiet()
-    from allranks.serving.engine import Rank, told
-
+    try:
+        _quiet()
+        from allranks.serving.engine import Rank, told
+    except ModuleNotFoundError as error:
+        print(f"serving: {error}; install it where the ranks run: pip install 'allranks[serve]'", file=sys.stderr)
+        sys.exit(UNFIT)
     with told():
         Rank(options).serve()
 

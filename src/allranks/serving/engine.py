@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from allranks.serving import folder, peers, shard
-from allranks.serving.folder import Unfit
+from allranks.serving.folder import UNFIT, NotNow, Unfit
 from allranks.serving.front import process
 from allranks.serving.lockstep import Loop, Outcome, config_for
 from allranks.serving.options import Options
@@ -32,7 +32,6 @@ rank that broke it is seen to have ended first."""
 FRONT_WAIT = 60.0
 """Seconds for the HTTP process to have its port and its tokenizer; the model takes longer."""
 BROKEN = 75
-UNFIT = 65
 NEWS = 0.5
 """Seconds between two reports of how the loop does."""
 
@@ -145,8 +144,12 @@ class Rank:
             self._say(f"attention: {attention}")
         share = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         config = config_for(model, context, options.concurrent, share, level=options.compile)
-        loop = Loop(model, how, config, peers.Plans(met, self.rank), self._deliver, self._loop_broke)
-        with torch.inference_mode():
+        fewer = "lower limits.context or limits.concurrent, or serve it with more ranks"
+        with (
+            shard.in_memory(f"for the cache of {options.concurrent} x {context} tokens", fewer),
+            torch.inference_mode(),
+        ):
+            loop = Loop(model, how, config, peers.Plans(met, self.rank), self._deliver, self._loop_broke)
             loop.warmup()
             loop.start()
         return loop
@@ -305,7 +308,7 @@ def told() -> Iterator[None]:
     except Unfit as error:
         print(f"serving: {error}", file=sys.stderr, flush=True)
         code = UNFIT
-    except peers.Gone as error:
+    except (peers.Gone, NotNow) as error:
         print(f"serving: {error}", file=sys.stderr, flush=True)
         code = BROKEN
     else:

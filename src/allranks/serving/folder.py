@@ -26,8 +26,16 @@ DEEPSPEED = frozenset(["llama", "mistral", "phi", "qwen2", "qwen3", "starcoder2"
 """The same under DeepSpeed's AutoTP, loaded piece by piece. With DeepSpeed 0.19.8 others fail so, or are wrong."""
 
 
+UNFIT = 65
+"""What a rank exits with that found its model Unfit: another start would find the same."""
+
+
 class Unfit(Exception):
     """This model cannot be served so: what was found, what is allowed, what to do."""
+
+
+class NotNow(Exception):
+    """It cannot be served at this moment; another start may go better."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +67,18 @@ def look(folder: Path) -> Model:
 
 
 def fetch(model: str) -> str:
-    """The folder of a model, which is fetched from the hub if it is not there yet. Raises Unfit."""
+    """The folder of a model, which is fetched from the hub if it is not there yet. Raises Unfit and NotNow."""
     if Path(model).exists() or model.startswith("/"):
         return model
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
     try:
         return str(snapshot_download(model, allow_patterns=["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]))
-    except (HfHubHTTPError, LocalEntryNotFoundError, ValueError, OSError) as error:
+    except (GatedRepoError, RepositoryNotFoundError, HFValidationError) as error:
         raise Unfit(f"no folder {model} here, and no such model on the hub: {str(error).splitlines()[0]}") from error
+    except (ValueError, OSError) as error:
+        raise NotNow(f"no folder {model} here, and the hub does not give it: {str(error).splitlines()[0]}") from error
 
 
 def _model(config: dict[str, Any]) -> Model:

@@ -6,9 +6,12 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+from allranks.serving.folder import UNFIT
 
 if TYPE_CHECKING:
+    from allranks.spec.job import Job
     from allranks.spec.service import Service
 
 
@@ -62,8 +65,8 @@ class Options:
 
 
 def parse(words: Sequence[str]) -> Options:
-    """Read a rank's command line; leaves with code 2 and a message when it is wrong."""
-    parser = argparse.ArgumentParser("python -m allranks.serving", allow_abbrev=False)
+    """Read a rank's command line; leaves with UNFIT and a message when it is wrong, as another version's may be."""
+    parser = _Parser("python -m allranks.serving", allow_abbrev=False)
     for field in fields(Options):
         kind = {"int": int, "float": float}.get(str(field.type), str)
         required = field.name == "model"
@@ -72,16 +75,24 @@ def parse(words: Sequence[str]) -> Options:
     return Options(**vars(parser.parse_args(words)))
 
 
-def of_service(service: Service, folder: Path, everywhere: bool = False) -> Options:
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(UNFIT, f"serving: {message}; is the same version of allranks here and where it was started?\n")
+
+
+def of_service(service: Service, folder: Path | None) -> Options:
     """The options that a spec means; its relative paths start from ``folder``.
 
-    ``everywhere``: a service that names no host listens on every address, not only on this machine's own.
+    None: the ranks are in containers. Then a path is the container's own, the key of a Secret is in a variable, and a
+    service that names no host listens on every address.
     """
-    model, limits, key = str(service.model), service.limits, service.api_key
+    limits, key = service.limits, service.api_key
     drain = max(service.failure.grace.seconds - 5, service.failure.grace.seconds / 2)
+    model, name = _model(service, folder)
+    template = service.chat_template or ""
     return Options(
-        model=str(_path(folder, model)) if _path(folder, model).exists() or _is_a_path(folder, model) else model,
-        name=service.name if _path(folder, model).exists() else "",
+        model=model,
+        name=name,
         dtype=service.dtype,
         shard=service.shard,
         context=limits.context or 0,
@@ -89,13 +100,36 @@ def of_service(service: Service, folder: Path, everywhere: bool = False) -> Opti
         queue=limits.queue,
         choices=limits.choices,
         body=int(limits.body),
-        host=service.host or ("0.0.0.0" if everywhere else "127.0.0.1"),
+        host=service.host or ("127.0.0.1" if folder else "0.0.0.0"),
         port=service.port,
-        key_env=(key.env or "") if key else "",
-        key_file=str(_path(folder, key.file)) if key and key.file else "",
-        chat_template=str(_path(folder, service.chat_template)) if service.chat_template else "",
+        key_env=_key_variable(service),
+        key_file=str(_path(folder, key.file)) if folder and key and key.file else "",
+        chat_template=str(_path(folder, template)) if folder and template else template,
         drain=drain,
     )
+
+
+def serving(service: Service, options: Options, python: str) -> Job:
+    """The gang whose ranks serve the model by that interpreter; what they find wrong with it no restart would mend."""
+    gang = service.gang((python, "-m", "allranks.serving", *options.argv()))
+    failure = gang.failure.model_copy(update={"final": (*gang.failure.final, UNFIT)})
+    return gang.model_copy(update={"env": {**ENVIRONMENT, **gang.env}, "failure": failure})
+
+
+def _model(service: Service, folder: Path | None) -> tuple[str, str]:
+    """The model's folder or its name on the hub, and what clients call it; empty for that same name."""
+    model = str(service.model)
+    if folder is None:
+        return model, service.name if model.startswith("/") else ""
+    path = _path(folder, model)
+    return str(path) if path.exists() or _is_a_path(folder, model) else model, service.name if path.exists() else ""
+
+
+def _key_variable(service: Service) -> str:
+    from allranks.spec.service import KEY_VARIABLE
+
+    key = service.api_key
+    return "" if key is None else KEY_VARIABLE if key.secret else key.env or ""
 
 
 def _path(folder: Path, name: str) -> Path:

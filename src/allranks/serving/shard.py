@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 
+from allranks.serving import room
 from allranks.serving.folder import Unfit
 
 TIMEOUT = timedelta(seconds=60)
@@ -31,16 +36,41 @@ def load(folder: str, how: str, dtype: torch.dtype | str, device: torch.device) 
     """This rank's piece of the model, in evaluation mode. ``how`` is what ``folder.choose`` chose. Raises Unfit."""
     from transformers import AutoModelForCausalLM
 
+    _must_have_room(Path(folder), device, dtype)
     try:
-        if how == "transformers":
-            return _by_transformers(folder, dtype)
-        if how == "deepspeed":
-            return _by_deepspeed(folder, dtype, device)
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
-    except torch.OutOfMemoryError as error:
-        raise Unfit(f"out of memory while the model was loaded: {error}; serve it with more ranks") from error
-    except (OSError, KeyError) as error:
-        raise Unfit(f"the model in {folder} cannot be loaded: {error}") from error
+        with in_memory("while the model was loaded", "serve it with more ranks"):
+            if how == "transformers":
+                return _by_transformers(folder, dtype)
+            if how == "deepspeed":
+                return _by_deepspeed(folder, dtype, device)
+            return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
+    except ConnectionError:
+        raise  # a peer's end, no fault of the model's
+    except (OSError, KeyError, ValueError, SafetensorError) as error:
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        raise Unfit(f"the model in {folder} cannot be loaded: {said}") from error
+
+
+@contextmanager
+def in_memory(what: str, way_out: str) -> Iterator[None]:
+    """Raise Unfit where memory is asked for that there is not; ``what`` says when or for what."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        asked = isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+        if not asked:
+            raise
+        raise Unfit(f"out of memory {what}: {error}; {way_out}") from error
+
+
+def _must_have_room(folder: Path, device: torch.device, dtype: torch.dtype | str) -> None:
+    """On a GPU torch says so itself; on the CPU the kernel would kill a rank, and say nothing to it."""
+    if device.type != "cpu":
+        return
+    here, world = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), int(os.environ.get("WORLD_SIZE", "1"))
+    size = sum(file.stat().st_size for file in weight_files(folder))
+    halved = isinstance(dtype, torch.dtype) and dtype.itemsize == 2  # the files may hold twice that
+    room.must_fit(size // (2 if halved else 1) * here // world, room.available())
 
 
 def _by_transformers(folder: str, dtype: torch.dtype | str) -> Any:

@@ -176,6 +176,10 @@ class Failure(Part):
     """What happens when a rank or a node is lost, and how long things may take."""
 
     restarts: Annotated[int, about("How many times the whole gang is started again, a count.", ge=0, le=1_000_000)] = 3
+    final: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=255)], ...],
+        about("Exit codes of a rank that no restart would mend: the run then ends at once.", strict=False),
+    ] = ()
     start_timeout: Annotated[Timeout, about("How long until every node must have reported.")] = Duration.parse("10m")
     hang_timeout: Annotated[Timeout, about("How long ranks may wait in a collective that others never entered.")] = (
         Duration.parse("15m")

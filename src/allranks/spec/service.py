@@ -10,6 +10,9 @@ from allranks.spec.field import KUBERNETES, EnvName, Memory, Part, Run, Text, Wo
 from allranks.spec.job import Gang, Job, Surroundings
 from allranks.spec.units import Quantity
 
+SECRET_KEY = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[-._a-zA-Z0-9]{1,253}$"
+KEY_VARIABLE = "ALLRANKS_API_KEY"
+"""Variable of a container in which a rank finds the key that is in a Secret."""
 OF_THE_MODEL = ("dtype", "shard", "limits", "api_key", "chat_template")
 """Fields that only our own server reads."""
 
@@ -37,7 +40,9 @@ class ApiKey(Part):
 
     env: Annotated[EnvName | None, about("Variable of the shell that starts the service.", "local")] = None
     file: Annotated[Text | None, about("File that holds the key and nothing else.", "local")] = None
-    secret: Annotated[Word | None, about("NAME/KEY of a Secret.", KUBERNETES)] = None
+    secret: Annotated[Annotated[str, Field(pattern=SECRET_KEY)] | None, about("NAME/KEY of a Secret.", KUBERNETES)] = (
+        None
+    )
 
     @model_validator(mode="after")
     def _has_one_source(self) -> ApiKey:

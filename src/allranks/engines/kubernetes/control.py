@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from allranks.engines.engine import ONLY_REMEMBERED, LogFilter, LogLine
 from allranks.engines.kubernetes import client as api
-from allranks.engines.kubernetes import delivery, kept, pods, state
+from allranks.engines.kubernetes import delivery, kept, pods, replicas, state
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.cluster import Cluster
 from allranks.engines.kubernetes.kinds import Kind
-from allranks.errors import EngineError, NotFound, UsageError
+from allranks.errors import EngineError, NotFound, SpecError, UsageError
 from allranks.node.status import Status
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from allranks.engines.kubernetes.state import Sight
     from allranks.engines.kubernetes.watch import Watch
     from allranks.spec.job import Job
+    from allranks.spec.service import Service
 
 POLL = 0.2
 
@@ -39,7 +40,9 @@ class KubernetesEngine:
 
     ``beside`` are the kinds that only this engine makes beside it.
 
-    ``node_of`` tells which node a pod is, by what its operator has written on it; None for a pod that is none.
+    ``node_of`` tells which node a pod is, by what its operator has written on it; None for a pod that is none. ``head``
+    are the labels that node 0's pod alone has of a run's, empty where there are none. ``names_wait`` says that the
+    operator has the cluster's DNS name a pod only once it is ready.
     """
 
     name: str
@@ -48,6 +51,8 @@ class KubernetesEngine:
     fallback: Kind | None = None
     beside: tuple[Kind, ...] = ()
     node_of: Callable[[Object], int | None] = pods.of_job
+    head: tuple[tuple[str, str], ...] = ((pods.INDEX, "0"),)
+    names_wait: bool = False
 
     def available(self) -> str:
         return api.why_not()
@@ -75,12 +80,33 @@ class KubernetesEngine:
         return remove(client, main, namespace, timeout)
 
     def plan(self, job: Job, folder: Path) -> Plan:
-        module = import_module(f"allranks.engines.{self.name}.plan")
+        return self._plan(job, *self._asked())
+
+    def plan_service(self, service: Service, folder: Path) -> Plan:
+        from allranks.engines.kubernetes import render, serving
+
+        if not self.head:
+            raise SpecError(f"engine {self.name} serves nothing: it makes pods of which allranks cannot tell node 0 by "
+                            "a label; serve by --engine jobset, trainjob, mpijob or pytorchjob")  # fmt: skip
+        cluster, notes = self._asked()
+        gangs = serving.gangs(service, from_the_start=self.names_wait)
+        plans = [self._plan(one, cluster, notes) for one in gangs]
+        return serving.joined(service, plans, dict(self.head), render.namespace_of(gangs[0], cluster))
+
+    def answers(self, plan: Plan) -> bool:
+        from allranks.engines.kubernetes import serving
+
+        return serving.answers(self.connect(), plan, self.node_of)
+
+    def _asked(self) -> tuple[Cluster, list[str]]:
+        """The cluster, and a note where it cannot be asked."""
         try:
-            cluster, notes = self.cluster(), list[str]()
+            return self.cluster(), []
         except EngineError as error:
-            cluster, notes = Cluster(), [f"planned without asking the cluster: {error}"]
-        made: Plan = module.plan(job, cluster)
+            return Cluster(), [f"planned without asking the cluster: {error}"]
+
+    def _plan(self, job: Job, cluster: Cluster, notes: Sequence[str]) -> Plan:
+        made: Plan = import_module(f"allranks.engines.{self.name}.plan").plan(job, cluster)
         return replace(made, notes=(*made.notes, *notes))
 
     def role(self, *, force_delete: bool = False) -> dict[str, Any]:
@@ -88,6 +114,7 @@ class KubernetesEngine:
 
         wanted = [*rights.rights([self.kind], queue=True), *rights.for_beside(self.beside)]
         wanted += rights.for_plain_jobs() if self.fallback else []
+        wanted += rights.for_services() if self.head else []
         wanted += rights.for_force_delete() if force_delete else []
         namespace = "default" if api.why_not() else self.connect().namespace
         return rights.role("allranks", namespace, wanted)
@@ -97,18 +124,35 @@ class KubernetesEngine:
 
         return check(self.connect(), plan)
 
-    def submit(self, plan: Plan, *, detach: bool) -> KubernetesRun:
+    def submit(self, plan: Plan, *, detach: bool) -> KubernetesRun | replicas.Replicas:
+        from allranks.engines.kubernetes import serving
+
         client = self.connect()
+        shared, _ = serving.apart(plan)
+        if shared:
+            mains = replicas.submit(self, client, plan)
+            self._keep(client, mains)
+            return replicas.Replicas(self, plan.name)
+        if plan.address:
+            replicas.make_room(self, client, plan, str(plan.documents[-1]["metadata"]["namespace"]))
         main = self.create(client, plan)
-        namespace = str(main["metadata"]["namespace"])
-        status = state.listed(self.name, main)
-        kept.keep(client.access.context, kept.Seen(namespace, str(main["metadata"]["uid"]), status))
+        self._keep(client, [main])
         return KubernetesRun(self, client, main)
+
+    def _keep(self, client: Client, mains: Sequence[Object]) -> None:
+        for main in mains:
+            namespace, uid = str(main["metadata"]["namespace"]), str(main["metadata"]["uid"])
+            kept.keep(client.access.context, kept.Seen(namespace, uid, state.listed(self.name, main)))
 
     def status(self, name: str) -> Status:
         from allranks.engines.kubernetes.look import look
 
-        client, main, seen = self._find(name)
+        try:
+            client, main, seen = self._find(name)
+        except NotFound:
+            if gangs := self._gangs(name):
+                return replicas.together(name, replicas.each(gangs, self.status))
+            raise
         if main is None:
             assert seen is not None
             return _without_object(seen.status)
@@ -137,13 +181,19 @@ class KubernetesEngine:
     def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:
         from allranks.engines.kubernetes.cancel import cancel
 
-        client, main, seen = self._find(name)
+        try:
+            client, main, seen = self._find(name)
+        except NotFound:
+            if gangs := self._gangs(name):
+                ended = replicas.each(gangs, lambda gang: self.cancel(gang, reason=reason, code=code))
+                return replicas.together(name, ended)
+            raise
         if main is None:
             assert seen is not None
             return _without_object(seen.status)
         return cancel(self, client, main, reason=reason, code=code)
 
-    def up(self, plan: Plan) -> KubernetesRun:
+    def up(self, plan: Plan) -> KubernetesRun | replicas.Replicas:
         from allranks.engines.kubernetes.commands import staying
 
         return self.submit(staying(plan), detach=True)
@@ -185,7 +235,8 @@ class KubernetesEngine:
     # ---- shared
 
     @property
-    def _kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of its own object, the operator's first."""
         return (self.kind, *([self.fallback] if self.fallback else []))
 
     def _find(self, name: str) -> tuple[Client, Object | None, kept.Seen | None]:
@@ -196,7 +247,7 @@ class KubernetesEngine:
         context = client.access.context
         before = [space for space in kept.namespaces(context, name) if space != client.namespace]
         spaces = (client.namespace, *before)
-        main = find(client, self._kinds, name, spaces)
+        main = find(client, self.kinds, name, spaces)
         if main is not None and main["metadata"]["labels"].get(delivery.ENGINE) != self.name:
             main = None
         if main is not None:
@@ -208,9 +259,20 @@ class KubernetesEngine:
         raise NotFound(f"no run named {name}: namespace {client.namespace} of context {context} has no "
                        f"{self.kind.kind} of that name that allranks made; see: allranks list")  # fmt: skip
 
+    def _gangs(self, name: str) -> list[str]:
+        """The gangs of a service of that name that has several; none for any other name."""
+        client = self.connect()
+        spaces = dict.fromkeys((client.namespace, *kept.namespaces(client.access.context, f"{name}-0")))
+        return [str(main["metadata"]["name"]) for main in replicas.gangs_of(self, client, name, spaces)]
+
     def must_find(self, name: str) -> tuple[Client, Object]:
         """The run's object and who asks for it. Raises NotFound, EngineError where only this client remembers it."""
-        client, main, seen = self._find(name)
+        try:
+            client, main, seen = self._find(name)
+        except NotFound:
+            if gangs := self._gangs(name):
+                raise NotFound(f"{name} is a service of several gangs; name one: {', '.join(gangs)}") from None
+            raise
         if main is None:
             assert seen is not None
             where = f"{self.kind.kind} {name} is not in namespace {seen.namespace} any more"
@@ -259,7 +321,7 @@ class KubernetesEngine:
         client = self.connect()
         found: list[Object] = []
         for namespace in dict.fromkeys((client.namespace, *kept.all_namespaces(client.access.context))):
-            for kind in self._kinds:
+            for kind in self.kinds:
                 try:
                     found += client.list(kind, namespace, labels=f"{delivery.RUN},{delivery.ENGINE}={self.name}")
                 except NotInstalled:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 PREFIX = "allranks.dev"
 RUN, ENGINE = f"{PREFIX}/run", f"{PREFIX}/engine"
 """Labels of everything that belongs to a run, its pods included: one call by RUN finds it all."""
+SERVICE = f"{PREFIX}/service"
+"""Label of all that belongs to a service, its gangs' pods included."""
 VERSION = f"{PREFIX}/version"
 """Annotation: the allranks that made it."""
 

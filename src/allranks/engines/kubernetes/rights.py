@@ -54,6 +54,11 @@ def for_beside(kinds: Iterable[Kind]) -> list[Right]:
     return [Right(kind, ("create", "patch", "delete"), "run: what the engine's object needs") for kind in kinds]
 
 
+def for_services() -> list[Right]:
+    """What comes on top for ``allranks serve``."""
+    return [Right(SERVICE, ("create", "get", "patch", "delete"), "serve: where clients reach a service", True)]
+
+
 def for_plain_jobs() -> list[Right]:
     """What comes on top where JobSet is not installed: its gangs are Jobs with a Service of their own."""
     return [*rights([JOB])[:1], Right(SERVICE, ("create", "patch", "delete"), "run: names for the pods of a plain Job")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from allranks.engines.kubernetes import delivery, render
@@ -36,7 +36,7 @@ def submit(client: Client, plan: Plan) -> Object:
         for document in others:
             made.append(_create(client, document, namespace, made))
         made.append(_create_last(client, last, namespace, made))
-        belong_to(client, made[-1], made[:-1], namespace)
+        belong_to(client, [made[-1]], made[:-1], namespace)
     except BaseException as error:
         undo(client, made, namespace, error)
         raise
@@ -82,14 +82,17 @@ def _with_value(secret: Mapping[str, Any]) -> dict[str, Any]:
     return {**secret, "stringData": {**secret.get("stringData", {}), delivery.SECRET: secrets.token_hex(32)}}
 
 
-def belong_to(client: Client, owner: Object, others: list[Object], namespace: str) -> None:
-    """Have the owner's deletion take the others too."""
-    reference = {
-        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-    }  # fmt: skip
+def belong_to(client: Client, owners: Sequence[Object], others: Sequence[Object], namespace: str) -> None:
+    """Have the deletion of the last of the owners take the others too."""
+    references = [
+        {
+            "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+        }
+        for owner in owners
+    ]  # fmt: skip
     for one in others:
-        change = {"metadata": {"ownerReferences": [reference]}}
+        change = {"metadata": {"ownerReferences": references}}
         client.patch(kind_of(one), one["metadata"]["name"], change, namespace)
 
 

@@ -15,4 +15,10 @@ def node_of(pod: Object) -> int | None:
     return int(index) if index is not None else None
 
 
-ENGINE = KubernetesEngine(name="mpijob", summary="MPIJob of the Kubeflow MPI operator", kind=MPIJOB, node_of=node_of)
+ENGINE = KubernetesEngine(
+    name="mpijob",
+    summary="MPIJob of the Kubeflow MPI operator",
+    kind=MPIJOB,
+    node_of=node_of,
+    head=((INDEX, "0"),),
+)

@@ -22,4 +22,6 @@ ENGINE = KubernetesEngine(
     summary="PyTorchJob of the Kubeflow training operator",
     kind=PYTORCHJOB,
     node_of=node_of,
+    head=((TYPE, "master"), (INDEX, "0")),
+    names_wait=True,
 )

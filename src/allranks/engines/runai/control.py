@@ -83,4 +83,4 @@ class RunaiEngine(KubernetesEngine):
         return super().cancel(name, reason=reason, code=code)
 
 
-ENGINE = RunaiEngine(name="runai", summary="Run:ai, by its command line", kind=PYTORCHJOB, node_of=node_of)
+ENGINE = RunaiEngine(name="runai", summary="Run:ai, by its command line", kind=PYTORCHJOB, node_of=node_of, head=())

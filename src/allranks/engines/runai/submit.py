@@ -42,7 +42,7 @@ def submit(client: Client, plan: Plan) -> Object:
         submitted = True
         output.begin(namespace, plan.name, said)
         main = _await_made(client, plan.name, namespace, said)
-        objects.belong_to(client, main, made, namespace)
+        objects.belong_to(client, [main], made, namespace)
     except BaseException as error:
         if submitted:
             _take_back(plan.name, project_of(argv), error)

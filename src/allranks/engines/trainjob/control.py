@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from allranks.engines.kubernetes.control import KubernetesEngine
 from allranks.engines.kubernetes.kinds import TRAINING_RUNTIME, TRAINJOB
-from allranks.engines.kubernetes.pods import Object, of_job
+from allranks.engines.kubernetes.pods import INDEX, Object, of_job
 
 STEP = "jobset.sigs.k8s.io/replicatedjob-name"
 NODE = "node"
@@ -22,4 +22,5 @@ ENGINE = KubernetesEngine(
     kind=TRAINJOB,
     beside=(TRAINING_RUNTIME,),
     node_of=node_of,
+    head=((STEP, NODE), (INDEX, "0")),
 )

@@ -19,6 +19,7 @@ from typing import NoReturn
 import uvicorn
 
 from allranks.serving import folder
+from allranks.serving.folder import UNFIT
 from allranks.serving.front.app import make
 from allranks.serving.front.link import Link
 from allranks.serving.front.metrics import Metrics
@@ -30,7 +31,7 @@ PORT_WAIT = 10.0
 """Seconds in which the front of an earlier attempt may let go of the port."""
 AFTERWARDS = 0.5
 """Seconds in which answers are written to the end once the gang is over."""
-UNFIT = 65
+TAKEN = 75
 
 
 class Server(uvicorn.Server):
@@ -99,18 +100,21 @@ def _listen(options: Options) -> socket.socket:
             return socket.create_server((options.host, options.port), backlog=2048)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > until:
-                _fail(f"cannot listen on {options.host}:{options.port}: {error.strerror}; name another port")
+                why = f"cannot listen on {options.host}:{options.port}: {error.strerror}; name another port"
+                _fail(why, TAKEN if restarted else UNFIT)  # the port was ours before: it may be again
         time.sleep(0.1)  # nothing announces that a port is free
 
 
 def _texts(options: Options) -> Texts:
     try:
         return Texts(folder.fetch(options.model), options.chat_template)
+    except folder.NotNow as error:
+        _fail(str(error), TAKEN)
     except (folder.Unfit, OSError, ValueError, ImportError) as error:
         _fail(f"the tokenizer of {options.model} cannot be loaded: {error}")
         raise
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: int = UNFIT) -> NoReturn:
     print(f"serving: {message}", file=sys.stderr, flush=True)
-    os._exit(UNFIT)
+    os._exit(code)
