@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from allranks import engines
 from allranks.cli import output as out
-from allranks.cli.spec_options import SpecCommand, plan_of, spec_options
+from allranks.cli.spec_options import SpecCommand, plan_job, spec_of, spec_options
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Engine, Plan
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 @click.option("--check", is_flag=True, help="Have the cluster's API server judge it (server-side dry-run).")
 @out.output_option("yaml", "json")
 def command(engine: str, check: bool, output: str | None, **options: object) -> None:
-    """Show what `run` would start, as YAML, and what the engine does not honour.
+    """Show what `run` or `serve` would start, as YAML, and what the engine does not honour.
 
     Nothing is started or written. Notes go to stderr. What nobody reads is cut short, unless -o says otherwise.
     """
     chosen = engines.get(engine)
-    plan = plan_of(chosen, options)
+    plan = _plan(chosen, options)
     if check:
         _check(chosen, plan)
     for note in plan.notes:
@@ -36,6 +37,17 @@ def command(engine: str, check: bool, output: str | None, **options: object) -> 
 
         documents = plan.documents if output else [write.shortened(document) for document in plan.documents]
         click.echo(write.documents(documents), nl=False)
+
+
+def _plan(engine: Engine, options: Mapping[str, Any]) -> Plan:
+    from allranks.spec.job import Job
+
+    spec, folder = spec_of(options)
+    if isinstance(spec, Job):
+        return plan_job(engine, spec, folder, options["pretended"])
+    from allranks.cli.serve import plan_of
+
+    return plan_of(engine, spec, folder)
 
 
 def _check(engine: Engine, plan: Plan) -> None:

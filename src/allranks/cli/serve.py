@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,12 +15,10 @@ from allranks.errors import EngineError, SpecError, UsageError
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Engine, Plan, Run
-    from allranks.serving.options import Options
     from allranks.spec.service import Service
 
 DEFAULT_SPEC = "service.yaml"
 POLL = 0.2
-NEEDS = ("torch", "transformers", "fastapi", "uvicorn", "prometheus_client")
 
 
 @click.command()
@@ -63,46 +60,27 @@ def plan_of(engine: Engine, service: Service, folder: Path) -> Plan:
     """Render the gang of a service. Raises SpecError for a model that a gang of that size cannot serve."""
     from dataclasses import replace
 
+    from allranks.engines.engine import CanServe
     from allranks.spec.write import dump
 
+    if isinstance(engine, CanServe):
+        return engine.plan_service(service, folder)
     if service.replicas != 1 and engine.name == "local":
         raise SpecError(
             f"replicas: found {service.replicas}; engine local runs one gang; start another with its own --name, --port"
         )
     if service.model is None:
         return replace(engine.plan(service.gang(), folder), spec=dump(service))
+    from allranks.serving.check import must_be_servable
     from allranks.serving.options import ENVIRONMENT, of_service
 
     if service.api_key and service.api_key.secret and engine.name == "local":
         raise SpecError("api_key.secret: there are no Secrets on this machine; use api_key.env or api_key.file")
     options = of_service(service, folder)
-    _check(service, options)
+    must_be_servable(service, options)
     gang = service.gang((sys.executable, "-m", "allranks.serving", *options.argv()))
     gang = gang.model_copy(update={"env": {**ENVIRONMENT, **gang.env}})
     return replace(engine.plan(gang, folder), spec=dump(service))
-
-
-def _check(service: Service, options: Options) -> None:
-    """Refuse before anything is started what could only fail on every rank at once."""
-    from importlib.util import find_spec
-
-    from allranks.serving import folder
-
-    missing = [name for name in NEEDS if find_spec(name) is None]
-    if missing:
-        raise EngineError(f"serving needs {', '.join(missing)}; install: pip install 'allranks[serve]'")
-    if options.key_env and not os.environ.get(options.key_env):
-        raise SpecError(f"api_key.env: {options.key_env} is not set in this shell; export it first")
-    for what, name in (("api_key.file", options.key_file), ("chat_template", options.chat_template)):
-        if name and not os.access(name, os.R_OK):
-            raise SpecError(f"{what}: cannot read {name}")
-    if not (Path(options.model).exists() or options.model.startswith("/")):
-        return  # a name on the hub: the ranks look it up
-    try:
-        found = folder.look(Path(options.model))
-        folder.choose(found, service.nodes * (service.ranks_per_node or service.resources.gpus or 1), service.shard)
-    except folder.Unfit as error:
-        raise SpecError(f"model: {error}") from error
 
 
 def _service(spec: str | None, options: Mapping[str, Any]) -> tuple[Service, Path]:

@@ -15,6 +15,7 @@ from allranks.errors import UsageError
 if TYPE_CHECKING:
     from allranks.engines.engine import Engine, Plan
     from allranks.spec.job import Job
+    from allranks.spec.service import Spec
 
 DEFAULT_SPEC = "job.yaml"
 
@@ -77,7 +78,15 @@ def _spec_files() -> list[str]:
 
 
 def job_of(options: Mapping[str, Any]) -> tuple[Job, Path]:
-    """Make the job of a spec file, of a command, or of both, and the folder its relative paths start from.
+    """As ``spec_of``, for what must be a job. Raises SpecError for a service."""
+    from allranks.spec.load import must_be_job
+
+    spec, folder = spec_of(options)
+    return must_be_job(spec, str(options["spec"])), folder
+
+
+def spec_of(options: Mapping[str, Any]) -> tuple[Spec, Path]:
+    """Make the spec of a file, of a command, or of both, and the folder its relative paths start from.
 
     Options win over the file. Raises UsageError for a wrong option, SpecError for a wrong file.
     """
@@ -97,18 +106,22 @@ def job_of(options: Mapping[str, Any]) -> tuple[Job, Path]:
         return from_command(command, **changes), Path.cwd()
     if str(spec).endswith(".py"):
         raise UsageError(f"{spec} is no spec; put the ranks' command after --, as in: -- python {spec}")
-    from allranks.spec.load import load_job
+    from allranks.spec.load import load
 
     folder = Path.cwd() if spec == "-" else Path(spec).absolute().parent
-    return _changed(load_job(spec), changes, command), folder
+    return _changed(load(spec), changes, command), folder
 
 
 def plan_of(engine: Engine, options: Mapping[str, Any]) -> Plan:
     """Render the job of these options for the engine. Raises UsageError and SpecError."""
-    other = options["pretended"]
+    job, folder = job_of(options)
+    return plan_job(engine, job, folder, options["pretended"])
+
+
+def plan_job(engine: Engine, job: Job, folder: Path, other: str | None) -> Plan:
+    """The same of a job, whose nodes may see what an ``other`` engine would give them."""
     if other and not isinstance(engine, CanPretend):
         raise UsageError(f"--as {other}: the nodes of engine {engine.name} cannot pretend to be another's")
-    job, folder = job_of(options)
     return engine.plan_as(job, folder, other) if other and isinstance(engine, CanPretend) else engine.plan(job, folder)
 
 
@@ -129,18 +142,18 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _changed(job: Job, changes: dict[str, Any], command: Sequence[str]) -> Job:
+def _changed(spec: Spec, changes: dict[str, Any], command: Sequence[str]) -> Spec:
     from pydantic import ValidationError
 
     from allranks.spec.wording import sentence
 
-    values = job.model_dump(exclude_unset=True)
+    values = spec.model_dump(exclude_unset=True)
     for field, value in changes.items():
         name = "ranks_per_node" if field == "ranks" else field
         values[name] = {**values.get(name, {}), **value} if isinstance(value, dict) else value
     if command:
         values["run"] = tuple(command)
     try:
-        return type(job).model_validate(values)
+        return type(spec).model_validate(values)
     except ValidationError as error:
-        raise UsageError("\n".join(map(sentence, error.errors()))) from error
+        raise UsageError("\n".join(sentence(one, type(spec)) for one in error.errors())) from error

@@ -16,6 +16,7 @@ from allranks.node.status import Status
 if TYPE_CHECKING:  # pydantic costs a tenth of a second: `status`, `logs` and `cancel` never read a spec
     from allranks.node.pod import Pod
     from allranks.spec.job import Job
+    from allranks.spec.service import Service
 
 
 ONLY_REMEMBERED = "the cluster has it no more: this is what this machine saw last"
@@ -147,6 +148,14 @@ class CanPretend(Protocol):
         Its agent reads its place from them as it would there. Raises UsageError, naming the engines that can be
         pretended.
         """
+
+
+@runtime_checkable
+class CanServe(Protocol):
+    """The engine has a way of its own to run a service, its HTTP included."""
+
+    def plan_service(self, service: Service, folder: Path) -> Plan:
+        """Render the service, as ``plan`` does a job. Raises SpecError."""
 
 
 @runtime_checkable

@@ -22,7 +22,7 @@ from allranks.spec.service import Service, Spec
 from allranks.spec.tree import EMPTY, INIT, Node, Position, Problem, read
 from allranks.spec.write import dump
 
-__all__ = ["dump", "load", "load_job", "parse", "parse_job"]
+__all__ = ["dump", "load", "load_job", "must_be_job", "parse", "parse_job"]
 
 LARGEST = 1024 * 1024
 MOST_SHOWN = 50
@@ -56,15 +56,16 @@ def parse(text: str, source: str = "job.yaml") -> Spec:
 
 def load_job(path: str | PathLike[str]) -> Job:
     """Read a file that must hold a job. Raises SpecError."""
-    return _must_be_job(load(path), str(path))
+    return must_be_job(load(path), str(path))
 
 
 def parse_job(text: str, source: str = "job.yaml") -> Job:
     """Read a text that must hold a job. Raises SpecError."""
-    return _must_be_job(parse(text, source), source)
+    return must_be_job(parse(text, source), source)
 
 
-def _must_be_job(spec: Spec, source: str) -> Job:
+def must_be_job(spec: Spec, source: str) -> Job:
+    """The spec, if it is a job's. Raises SpecError."""
     if isinstance(spec, Job):
         return spec
     raise SpecError(f"{source}: found kind: Service, where a Job is needed; start it with: allranks serve {source}")
