@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from allranks.engines.engine import LogFilter, LogLine, Plan
 from allranks.engines.local.rundir import until
-from allranks.engines.ray.rundir import RunDir, all_runs, home
+from allranks.engines.ray.rundir import RunDir, all_runs, clear, home
 from allranks.errors import EngineError, NotFound, SpecError
 from allranks.node.cancel import write_cancel
 from allranks.node.environment import clean
@@ -152,7 +151,7 @@ def _free_the_name(run: RunDir) -> None:
             f"Watch it with 'allranks logs -f {run.name}', end it with 'allranks cancel {run.name}', "
             "or give this one another name: '--name OTHER'."
         )
-    shutil.rmtree(run.path, ignore_errors=True)
+    clear(run)
 
 
 def _where(plan: Plan) -> dict[str, Any]:

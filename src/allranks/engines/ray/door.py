@@ -98,22 +98,21 @@ class Door:
         for seat in self.seats.taken():
             if seat.silent:
                 continue
-            found = await self._ask(seat, path)
-            if found is not None:
-                said = found
-                if found[0] == 200:
-                    break
+            said = await self._ask(seat, path)
+            if said[0] == 200:
+                break
         await _whole(send, *said)
 
-    async def _ask(self, seat: Seat, path: str) -> tuple[int, bytes] | None:
-        if not seat.address:
-            return None
-        try:
-            timeout = aiohttp.ClientTimeout(total=PROBE)
-            async with self._client().get(f"http://{seat.address}{path}", timeout=timeout) as found:
-                return found.status, await found.read()
-        except (aiohttp.ClientError, asyncio.TimeoutError):
-            return None
+    async def _ask(self, seat: Seat, path: str) -> tuple[int, bytes]:
+        why = seat.why_not() if not seat.serves else "its node 0 does not answer"
+        if seat.address:
+            try:
+                timeout = aiohttp.ClientTimeout(total=PROBE)
+                async with self._client().get(f"http://{seat.address}{path}", timeout=timeout) as found:
+                    return found.status, await found.read()
+            except (aiohttp.ClientError, asyncio.TimeoutError):
+                pass  # the answer says so
+        return 503, json.dumps({"state": "starting" if not seat.ready else "broken", "reason": why}).encode()
 
 
 class _Passing:
@@ -195,7 +194,7 @@ class _Passing:
 
     async def _broke(self, error: BaseException) -> None:
         """The gang's end of the connection is gone. A stream of events says so in its last one."""
-        reason = self._seat.lost or f"{type(error).__name__}: {error}"
+        reason = self._seat.lost or "its node 0 hung up"
         refused = Refused(503, f"the gang broke, and starts again: {reason}", code="answer_broken", retry=5)
         if not self._began:
             await _refuse(self._send, refused)

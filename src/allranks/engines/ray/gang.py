@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from allranks.engines.ray.node import Node, Told, Where, folder_of, gave_up
 
 BEAT = 0.5
-SILENCE = 5.0
+SILENCE = 4.0
 """Seconds for the nodes to answer; a host that is gone answers nothing."""
 START = 120.0
 """Seconds for the actors of a gang to run once their places are reserved: Ray starts a process for each."""
@@ -127,7 +127,7 @@ class Gang:
         self._start([places[index] for index in order])
 
     def _start(self, places: Sequence[Where]) -> None:
-        address, (port, http) = places[0].address, places[0].ports
+        address, (port, http) = self._told["address"] or places[0].address, places[0].ports
         argv = list(self._told["gang"]["argv"])
         if self._told["own"]:
             argv += [f"--host={address}", f"--port={http}"]
@@ -137,7 +137,7 @@ class Gang:
         gang = {**self._told["gang"], "coordinator": address, "port": port, "argv": argv}
         key = {KEY: self._seat["key"]} if self._seat.get("key") else {}
         secret = secrets.token_hex(32)
-        earlier = (self._seat["attempt"], self._seat["used"])
+        earlier = (self._seat["attempt"], self._seat["used"] - 1)  # they count the loss of it themselves
         ready = f"http://{self._address}{self._told['ready']}"
         told = [
             Told(node, gang, secret, key, earlier, ready if node == 0 else "", os.getpid())

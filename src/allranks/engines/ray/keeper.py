@@ -55,6 +55,9 @@ class Keeper:
         self._scratch = ""
         self._since = 0
         self._asked = ""
+        self._listen()
+
+    def _listen(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._ask("told"))
 
@@ -66,6 +69,7 @@ class Keeper:
         self._write()
         try:
             self._connect()
+            self._listen()  # Ray has put its own handlers there
             self._deploy()
             self._follow()
         except Exception as error:  # noqa: BLE001 - the last rim: somebody waits for the record
@@ -85,17 +89,18 @@ class Keeper:
             ray.init(address, runtime_env={"py_modules": [code]}, **quiet)
             return
         self._scratch = tempfile.mkdtemp(prefix="allranks-ray-")  # short: sockets are below it
+        self._run.scratch.write_text(self._scratch)
         gangs = self._told["gangs"]
         cpus = 1 + sum(bundle["CPU"] for bundle in gangs["placement_group_bundles"]) * self._told["replicas"]
         ray.init(
             num_cpus=max(os.cpu_count() or 1, int(cpus + 1)), include_dashboard=False,
-            object_store_memory=LOCAL_OBJECTS, _node_ip_address="127.0.0.1", _temp_dir=self._scratch, **quiet,
+            object_store_memory=LOCAL_OBJECTS, _temp_dir=self._scratch, **quiet,
         )  # fmt: skip
 
     def _deploy(self) -> None:
         self.status.reason = "Ray Serve is being started"
         self._write()
-        config = ServeDeploySchema.parse_obj(self._plan["config"])
+        config = ServeDeploySchema.model_validate(self._plan["config"])
         serve.start(proxy_location=config.proxy_location, http_options=self._plan["config"]["http_options"])
         target = serve.RunTarget(app.build(self._told), name=self._app["name"], route_prefix=self._app["route_prefix"])
         serve.run_many([target], wait_for_applications_running=False)

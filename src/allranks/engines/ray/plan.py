@@ -30,7 +30,6 @@ MANY = 100_000
 """Requests at once that Serve lets through to the door: the gangs' own limits are the ones that count."""
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "intel.com/gpu")
 """What Kubernetes calls what Ray calls GPU."""
-HERE = "it is this machine's own Ray"
 WHY_NOT = {
     "schedule": "nothing of Ray queues or ranks gangs; a placement group waits until all of it fits",
     "pod": "only a RayService has pods (engines.ray.kuberay)",
@@ -102,6 +101,7 @@ def _told(service: Service, folder: Path, here: bool) -> dict[str, Any]:
     return {
         "gang": gang,
         "own": service.model is not None,
+        "address": "127.0.0.1" if here else "",
         "port": service.port,
         "ready": service.ready,
         "replicas": service.replicas,

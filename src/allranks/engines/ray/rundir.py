@@ -7,6 +7,7 @@ It holds ``spec.yaml``, ``plan.json``, ``status.json``, ``lines.jsonl`` (what th
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,11 @@ class RunDir:
     def lines(self) -> Path:
         return self.path / "lines.jsonl"
 
+    @property
+    def scratch(self) -> Path:
+        """The file that names the folder of a Ray cluster of our own."""
+        return self.path / "scratch"
+
     def keeper(self) -> tuple[int, int] | None:
         """Pid and start time of the living keeper, or None."""
         pid = lock_holder(self.path / "lock")
@@ -55,6 +61,17 @@ class RunDir:
         if not alive and not status.is_over:
             status.end("failed", f"its keeper on this machine is gone; see {self.path / 'keeper.log'}", KEEPER_GONE)
         return status
+
+
+def clear(run: RunDir) -> None:
+    """Remove a finished run, and what a keeper that was killed has left of its cluster."""
+    try:
+        left = Path(run.scratch.read_text())
+    except OSError:
+        left = run.scratch
+    if left.name.startswith("allranks-ray-"):
+        shutil.rmtree(left, ignore_errors=True)
+    shutil.rmtree(run.path, ignore_errors=True)
 
 
 def home() -> Path:

@@ -55,17 +55,24 @@ class Seat:
 
     def vacate(self, why: str) -> None:
         """Its gang is gone: the loss of it is one restart, beside what its agents had used."""
-        known = self.status
-        if known:
-            self.attempt = max(self.attempt, int(known["attempt"]))
-            self.used = max(self.used, int(known["restarts"]["used"]))
-            fresh = [cause for cause in known["causes"] if cause not in self.causes]
-            self.causes += fresh
+        if self.status:
+            self.attempt = max(self.attempt, int(self.status["attempt"]))
+            self.used = max(self.used, int(self.status["restarts"]["used"]))
         cause = Cause(max(self.attempt, 0), "node_lost", utc(), why, exit=1)
-        self.causes = [*self.causes, cause.to_json()][-MOST_CAUSES:]
+        self.causes = [*self.all_causes(), cause.to_json()][-MOST_CAUSES:]
         self.used += 1
         self.gang = self.address = ""
         self.ready, self.status = False, {}
+
+    def all_causes(self) -> list[dict[str, Any]]:
+        """Those of earlier gangs and of this one.
+
+        Its agents were told of an attempt before them, and say that it was
+        lost, not why: that is known here.
+        """
+        known = {cause["attempt"] for cause in self.causes if cause["kind"] == "node_lost"}
+        new = self.status.get("causes", ())
+        return [*self.causes, *(one for one in new if one["kind"] != "node_lost" or one["attempt"] not in known)]
 
 
 class Seats:
@@ -170,8 +177,7 @@ class Seats:
         status = Status.from_json(seat.status) if seat.status else Status(gang["run"], "ray", "starting")
         status.attempt = max(status.attempt, seat.attempt, 0)
         status.restarts = {"used": max(status.restarts["used"], seat.used), "allowed": gang["restarts"]}
-        old = [Cause.from_json(cause) for cause in seat.causes]
-        status.causes = [*old, *(cause for cause in status.causes if cause not in old)]
+        status.causes = [Cause.from_json(cause) for cause in seat.all_causes()]
         if seat.over:
             status.phase, status.reason, status.exit_code = "failed", seat.over, status.exit_code or 1
         elif not seat.gang:

@@ -1,0 +1,136 @@
+"""A service on a real Ray of this machine: whatever is killed or stopped, clients hear at once, and it comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allranks.node import processes
+from tests.serving.models import save, save_tokenizer
+from tests.serving.service import Serving, serving, wait
+
+pytest.importorskip("transformers")
+pytest.importorskip("ray")
+pytestmark = [pytest.mark.gang, pytest.mark.torch, pytest.mark.timeout(600)]
+
+EXTRA = "failure: {restarts: 9, grace: 10s}\napi_key: {env: RAY_SERVICE_KEY}\n"
+KEY = {"authorization": "Bearer sesame"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ray")
+    save_tokenizer(save(folder / "llama"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def service(place: Path) -> Iterator[Serving]:
+    with serving(place, place / "llama", "onray", EXTRA, engine="ray", RAY_SERVICE_KEY="sesame") as found:
+        yield found
+
+
+def below(pid: int) -> dict[int, str]:
+    """Pid and title of all processes that a process has started, and those have."""
+    titles = {}
+    for child in [int(found) for found in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]:
+        title = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        titles |= {child: title, **below(child)}
+    return titles
+
+
+def keeper(service: Serving) -> int:
+    lock = Path(service.env["XDG_STATE_HOME"], "allranks", "ray", service.name, "lock")
+    return int(lock.read_text().split()[0])
+
+
+def coordinator(service: Serving) -> int:
+    return next(
+        pid for pid, title in below(keeper(service)).items() if title.startswith("ray::ServeReplica:onray:gang")
+    )
+
+
+def restarts(service: Serving) -> int:
+    return int(json.loads(service.cli("status", service.name, "-o", "json").stdout)["restarts"]["used"])
+
+
+def test_it_answers_as_anywhere_and_only_to_who_has_the_key(service: Serving) -> None:
+    asked = {"prompt": "The for", "max_tokens": 5, "temperature": 0}
+    assert service.ask("/v1/completions", asked)[0] == 401
+    status, body = service.ask("/v1/completions", asked, **KEY)
+    assert (status, body["usage"]["completion_tokens"]) == (200, 5)
+    status, body = service.ask("/v1/completions", {**asked, "model": "nope"}, **KEY)
+    assert (status, body["error"]["code"]) == (404, "model_not_found")
+    assert service.ask("/v1/completions", {**asked, "stream": True}, **KEY)[1].endswith("data: [DONE]\n\n")
+    assert service.ask("/generate", b"x" * 2**23, **KEY)[0] == 413
+    plan = Path(service.env["XDG_STATE_HOME"], "allranks", "ray", "onray", "plan.json").read_text()
+    assert "sesame" not in plan
+
+
+def test_its_lines_are_kept_by_rank(service: Serving) -> None:
+    wait("its lines", lambda: "serving: ready after" in service.cli("logs", "onray", "--ranks", "0").stdout)
+
+
+def broken_by(service: Serving, pid: int, number: signal.Signals) -> tuple[float, list[tuple[int, Any, float]]]:
+    """Signal a process while two requests run: when /health said so, and what each client got and when."""
+
+    def ask(which: int) -> tuple[int, Any, float]:
+        asked = {"max_tokens": 450, "temperature": 0, "prompt": f"the {which}", "stream": bool(which)}
+        status, body = service.ask("/generate", asked, **KEY)
+        return status, body, time.monotonic()
+
+    with ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(ask, which) for which in range(2)]
+        wait("the requests run", lambda: service.ask("/health")[1].get("running") == 2)
+        began = time.monotonic()
+        os.kill(pid, number)
+        wait("/health says that it is not well", lambda: service.ask("/health")[0] == 503)
+        noticed = time.monotonic() - began
+        found = [future.result() for future in running]
+    return noticed, [(status, body, at - began) for status, body, at in found]
+
+
+@pytest.mark.parametrize(
+    ("who", "number"),
+    [
+        ("rank", signal.SIGKILL),
+        ("rank", signal.SIGSTOP),
+        ("coordinator", signal.SIGKILL),
+        ("coordinator", signal.SIGSTOP),
+    ],
+)
+def test_who_is_killed_or_stopped_breaks_requests_at_once_and_the_gang_serves_again(
+    service: Serving, who: str, number: signal.Signals
+) -> None:
+    before = restarts(service)
+    old = service.ranks()
+    pid = old[1] if who == "rank" else coordinator(service)
+    noticed, (whole, stream) = broken_by(service, pid, number)
+    assert noticed < 5
+    assert (whole[0], whole[1]["error"]["code"]) == (503, "answer_broken")
+    *_, error, done, _last = stream[1].split("\n\n")
+    assert "the gang broke" in error
+    assert done == "data: [DONE]"
+    assert max(whole[2], stream[2]) < 10
+    wait("it serves again", service.ready, seconds=150)
+    wait("its new ranks are told", lambda: len({*service.ranks().values()} - {*old.values()}) == 2)
+    assert not any(processes.read(pid) for pid in old.values())
+    wait("the restart is counted", lambda: restarts(service) == before + 1)
+
+
+def test_nothing_is_left_of_a_service_that_is_cancelled(service: Serving) -> None:
+    there = {keeper(service): "keeper", **below(keeper(service))}
+    scratch = Path(service.env["XDG_STATE_HOME"], "allranks", "ray", "onray", "scratch").read_text()
+    assert len(there) > 8
+    assert service.cli("cancel", "onray").returncode == 0
+    assert {pid: title for pid, title in there.items() if processes.read(pid)} == {}
+    assert not Path(scratch).exists()
+    assert json.loads(service.cli("status", "onray", "-o", "json").stdout)["phase"] == "cancelled"
