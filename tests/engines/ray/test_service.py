@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,15 +31,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def service(place: Path) -> Iterator[Serving]:
-    with serving(place, place / "llama", "onray", EXTRA, engine="ray", RAY_SERVICE_KEY="sesame") as found:
-        yield found
-
-
 def below(pid: int) -> dict[int, str]:
     """Pid and title of all processes that a process has started, and those have."""
-    titles = {}
+    titles: dict[int, str] = {}
     for child in [int(found) for found in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]:
         title = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
         titles |= {child: title, **below(child)}
@@ -62,7 +55,7 @@ def restarts(service: Serving) -> int:
     return int(json.loads(service.cli("status", service.name, "-o", "json").stdout)["restarts"]["used"])
 
 
-def test_it_answers_as_anywhere_and_only_to_who_has_the_key(service: Serving) -> None:
+def answers_as_anywhere_and_only_to_who_has_the_key(service: Serving) -> None:
     asked = {"prompt": "The for", "max_tokens": 5, "temperature": 0}
     assert service.ask("/v1/completions", asked)[0] == 401
     status, body = service.ask("/v1/completions", asked, **KEY)
@@ -73,10 +66,6 @@ def test_it_answers_as_anywhere_and_only_to_who_has_the_key(service: Serving) ->
     assert service.ask("/generate", b"x" * 2**23, **KEY)[0] == 413
     plan = Path(service.env["XDG_STATE_HOME"], "allranks", "ray", "onray", "plan.json").read_text()
     assert "sesame" not in plan
-
-
-def test_its_lines_are_kept_by_rank(service: Serving) -> None:
-    wait("its lines", lambda: "serving: ready after" in service.cli("logs", "onray", "--ranks", "0").stdout)
 
 
 def broken_by(service: Serving, pid: int, number: signal.Signals) -> tuple[float, list[tuple[int, Any, float]]]:
@@ -98,39 +87,36 @@ def broken_by(service: Serving, pid: int, number: signal.Signals) -> tuple[float
     return noticed, [(status, body, at - began) for status, body, at in found]
 
 
-@pytest.mark.parametrize(
-    ("who", "number"),
-    [
-        ("rank", signal.SIGKILL),
-        ("rank", signal.SIGSTOP),
-        ("coordinator", signal.SIGKILL),
-        ("coordinator", signal.SIGSTOP),
-    ],
-)
-def test_who_is_killed_or_stopped_breaks_requests_at_once_and_the_gang_serves_again(
-    service: Serving, who: str, number: signal.Signals
-) -> None:
-    before = restarts(service)
-    old = service.ranks()
-    pid = old[1] if who == "rank" else coordinator(service)
-    noticed, (whole, stream) = broken_by(service, pid, number)
-    assert noticed < 5
-    assert (whole[0], whole[1]["error"]["code"]) == (503, "answer_broken")
+def break_and_await(service: Serving, who: str, number: signal.Signals) -> None:
+    before, old = restarts(service), service.ranks()
+    noticed, (whole, stream) = broken_by(service, old[1] if who == "rank" else coordinator(service), number)
+    assert noticed < 5, (who, number)
+    assert (whole[0], whole[1]["error"]["code"]) == (503, "answer_broken"), (who, number)
     *_, error, done, _last = stream[1].split("\n\n")
-    assert "the gang broke" in error
+    assert "the gang broke" in error, (who, number)
     assert done == "data: [DONE]"
-    assert max(whole[2], stream[2]) < 10
+    assert max(whole[2], stream[2]) < 10, (who, number)
     wait("it serves again", service.ready, seconds=150)
     wait("its new ranks are told", lambda: len({*service.ranks().values()} - {*old.values()}) == 2)
     assert not any(processes.read(pid) for pid in old.values())
     wait("the restart is counted", lambda: restarts(service) == before + 1)
 
 
-def test_nothing_is_left_of_a_service_that_is_cancelled(service: Serving) -> None:
-    there = {keeper(service): "keeper", **below(keeper(service))}
-    scratch = Path(service.env["XDG_STATE_HOME"], "allranks", "ray", "onray", "scratch").read_text()
-    assert len(there) > 8
-    assert service.cli("cancel", "onray").returncode == 0
-    assert {pid: title for pid, title in there.items() if processes.read(pid)} == {}
-    assert not Path(scratch).exists()
-    assert json.loads(service.cli("status", "onray", "-o", "json").stdout)["phase"] == "cancelled"
+def test_who_is_killed_or_stopped_breaks_requests_at_once_and_the_gang_serves_again(place: Path) -> None:
+    with serving(place, place / "llama", "onray", EXTRA, engine="ray", RAY_SERVICE_KEY="sesame") as service:
+        wait("its lines", lambda: "serving: ready after" in service.cli("logs", "onray", "--rank", "0").stdout)
+        answers_as_anywhere_and_only_to_who_has_the_key(service)
+        for who in ("rank", "coordinator"):
+            for number in (signal.SIGKILL, signal.SIGSTOP):
+                break_and_await(service, who, number)
+        told = service.cli("status", "onray").stdout
+        assert "restarts 4 of 9" in told
+        assert "rank 1 on node 0: killed by SIGKILL" in told
+        assert told.count("the gang's coordinator was lost") == 2
+        there = {keeper(service): "keeper", **below(keeper(service))}
+        scratch = Path(service.env["XDG_STATE_HOME"], "allranks", "ray", "onray", "scratch").read_text()
+        assert len(there) > 8
+        assert service.cli("cancel", "onray").returncode == 0
+        assert {pid: title for pid, title in there.items() if processes.read(pid)} == {}
+        assert not Path(scratch).exists()
+        assert json.loads(service.cli("status", "onray", "-o", "json").stdout)["phase"] == "cancelled"

@@ -30,7 +30,7 @@ def application() -> Any:
 class Entrance:
     """The door as a deployment."""
 
-    def __init__(self, told: dict[str, Any], gangs: Any) -> None:
+    def __init__(self, told: dict[str, Any], *others: Any) -> None:
         self._door = Door(told)
         _doors.append(self._door)
 
@@ -51,8 +51,19 @@ class Entrance:
         return {**self._door.seats.state(), **self._door.lines(since)}
 
 
+class Presence:
+    """Nothing, on every host: Serve opens its HTTP port only where it has a replica.
+
+    KubeRay sends requests to all pods, and calls a worker ready by that port: one that has only ranks never would be.
+    """
+
+
 def build(told: dict[str, Any]) -> Any:
     """The application. ``told`` is ``plan.told``; what it says of ``door`` and ``gangs`` are Serve's own options."""
     door = serve.deployment(serve.ingress(application)(Entrance)).options(name="door", **told["door"])
     gangs = serve.deployment(Gang).options(name="gang", **told["gangs"])
-    return door.bind(told, gangs.bind(told))
+    if not told["hosts"]:
+        return door.bind(told, gangs.bind(told))
+    everywhere = {"num_replicas": told["hosts"], "max_replicas_per_node": 1, "ray_actor_options": {"num_cpus": 0}}
+    presence = serve.deployment(Presence).options(name="presence", **everywhere)
+    return door.bind(told, gangs.bind(told), presence.bind())

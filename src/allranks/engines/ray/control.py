@@ -83,6 +83,14 @@ class RayEngine:
 
         return plan.plan_service(service, folder)
 
+    def check(self, plan: Plan) -> None:
+        """Have the API server judge a RayService; a Serve config has nobody to ask before there is a cluster."""
+        if "applications" in plan.documents[0]:
+            raise EngineError("a Serve config has nobody to check it; a RayService has (engines.ray.kuberay: true)")
+        from allranks.engines.kubernetes import client, submit
+
+        submit.check_all(client.connect(), plan.documents)
+
     def submit(self, plan: Plan, *, detach: bool) -> RayRun:
         (document,) = plan.documents
         if "applications" not in document:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -18,6 +19,7 @@ import aiohttp
 import yarl
 from starlette.types import Message, Receive, Scope, Send
 
+from allranks.engines.ray.node import KEY
 from allranks.engines.ray.seats import Seat, Seats
 from allranks.serving.front.errors import Refused
 
@@ -37,6 +39,7 @@ class Door:
 
     def __init__(self, told: Mapping[str, Any]) -> None:
         self.seats = Seats(told)
+        self.seats.key = os.environ.get(KEY, "")
         self._lines: deque[list[Any]] = deque(maxlen=MOST_LINES)
         self._count = 0
         self._session: aiohttp.ClientSession | None = None

@@ -21,7 +21,7 @@ import ray
 from ray import serve
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from allranks.engines.ray.node import Node, Told, Where, folder_of, gave_up
+from allranks.engines.ray.node import KEY, Node, Told, Where, folder_of, gave_up
 
 BEAT = 0.5
 SILENCE = 4.0
@@ -32,9 +32,6 @@ TELL = 3.0
 """Seconds for the door to hear of something."""
 SLACK = 10.0
 """Seconds that a gang may take to end beyond its grace."""
-COORDINATOR_CPUS = 0.1
-KEY = "ALLRANKS_API_KEY"
-"""Variable of the ranks that holds the service's key."""
 
 
 class Broken(Exception):

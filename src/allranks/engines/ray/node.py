@@ -31,6 +31,8 @@ from allranks.node.relay import parse
 
 LEASE = 3.0
 """Seconds without a word of the coordinator; Serve's own health checks would need longer to end a stopped one."""
+KEY = "ALLRANKS_API_KEY"
+"""Variable of the ranks that holds the service's key."""
 KEPT = 3
 """Folders of earlier gangs of a service that are kept on a host, for their logs."""
 MOST_LINES = 2000

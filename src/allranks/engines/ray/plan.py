@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from allranks.engines import honoured, told
 from allranks.engines.engine import Plan
 from allranks.engines.kubernetes.manifest import Explained, merge, without_nothing
 from allranks.engines.local.rundir import cache_home
+from allranks.engines.ray.node import KEY
 from allranks.errors import SpecError
 from allranks.spec.service import ApiKey
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from allranks.spec.service import Service
 
 ENGINE = "ray"
-KEY = "ALLRANKS_API_KEY"
-"""Variable of the ranks that holds the service's key."""
 APP = "allranks.engines.ray.app:build"
 COORDINATOR_CPUS = 0.1
 SLACK = 15.0
@@ -106,6 +105,7 @@ def _told(service: Service, folder: Path, here: bool) -> dict[str, Any]:
         "ready": service.ready,
         "replicas": service.replicas,
         "wants_key": service.api_key is not None,
+        "hosts": service.nodes * service.replicas + 1 if service.engines.ray.kuberay else 0,
         "actor": _actor(gang, service),
         "door": {
             "num_replicas": 1,
@@ -174,7 +174,7 @@ def _command(service: Service, folder: Path, here: bool) -> tuple[str, ...] | No
     return ("python", "-m", "allranks.serving", *found.argv())
 
 
-def _needs(gang: dict[str, Any], service: Service) -> dict[str, float]:
+def taken(gang: dict[str, Any], service: Service) -> dict[str, float]:
     """What a node takes of its host, as Ray counts it: a CPU for each rank where nothing is said."""
     wanted = service.resources
     ranks = 1 if gang["launcher"] == "once" else int(gang["ranks_per_node"])
@@ -188,13 +188,13 @@ def _needs(gang: dict[str, Any], service: Service) -> dict[str, float]:
 
 def _bundles(gang: dict[str, Any], service: Service) -> Iterator[dict[str, float]]:
     """One for each node; the coordinator is in the first."""
-    needs = _needs(gang, service)
+    needs = taken(gang, service)
     for node in range(int(gang["nodes"])):
         yield {**needs, "CPU": needs["CPU"] + (COORDINATOR_CPUS if node == 0 else 0)}
 
 
 def _actor(gang: dict[str, Any], service: Service) -> dict[str, Any]:
-    needs = _needs(gang, service)
+    needs = taken(gang, service)
     named = {"num_cpus": needs.pop("CPU"), "num_gpus": needs.pop("GPU", None), "memory": needs.pop("memory", None)}
     return dict(without_nothing({**named, "resources": needs}))
 
@@ -207,10 +207,15 @@ def _absolute(service: Service, folder: Path) -> Service:
     return service.model_copy(update={"api_key": ApiKey(file=str((folder / Path(key.file).expanduser()).absolute()))})
 
 
+def unhonoured(service: Service, why_not: Mapping[str, str]) -> Iterator[str]:
+    """A note for each field of the spec that is set and not used."""
+    yield from honoured.notes(service.gang(("python",) if service.run is None else None), ENGINE, why_not)
+
+
 def _notes(service: Service, here: bool) -> Iterator[str]:
     if here and service.api_key is not None and service.api_key.secret:
         raise SpecError("api_key.secret: there are no Secrets on this machine; use api_key.env or api_key.file")
-    yield from honoured.notes(service.gang(("python",) if service.run is None else None), ENGINE, WHY_NOT)
+    yield from unhonoured(service, WHY_NOT)
     if not here:
         yield "Ray's hosts need what the ranks import (allranks[serve,ray]) and the model at the same path"
     if service.api_key is not None:
