@@ -209,7 +209,7 @@ def _last_words(run: RunDir) -> list[str]:
 
 def _end(run: RunDir, keeper: tuple[int, int]) -> None:
     """Ask the keeper to end the service and wait until it has; kill it when it cannot: its own cluster ends then."""
-    grace = json.loads(run.plan.read_bytes())["config"]["applications"][0]["args"]["told"]["gang"]["grace"]
+    grace = json.loads(run.plan.read_bytes())["config"]["applications"][0]["args"]["gang"]["grace"]
     pid, start = keeper
     for number, timeout in ((signal.SIGTERM, grace + SLACK), (signal.SIGKILL, SLACK)):
         if start_time(pid) == start:

@@ -47,7 +47,7 @@ class Keeper:
         self._run, self._lifeline = run, lifeline
         self._plan = json.loads(run.plan.read_bytes())
         (self._app,) = self._plan["config"]["applications"]
-        self._told = self._app["args"]["told"]
+        self._told = self._app["args"]
         gang = self._told["gang"]
         self.status = Status(run.name, "ray", "pending", "a Ray cluster is being started", started=utc())
         self.status.world_size = gang["nodes"] * gang["ranks_per_node"] * self._told["replicas"]

@@ -6,6 +6,7 @@ Seen on KubeRay 1.5.0. A worker is ready, and gets requests, by Serve's HTTP por
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from allranks.engines.kubernetes.admission import Admission
 from allranks.engines.kubernetes.cluster import Cluster
 from allranks.engines.kubernetes.manifest import Explained, without_nothing
 from allranks.engines.ray.node import KEY
-from allranks.engines.ray.plan import ENGINE, WHY_NOT, config, taken
+from allranks.engines.ray.plan import ENGINE, NODE, WHY_NOT, config, taken
 from allranks.errors import SpecError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _head(service: Service, job: Job, port: dict[str, Any]) -> dict[str, Any]:
 
 
 def _workers(service: Service, job: Job, serve: dict[str, Any], port: dict[str, Any]) -> Explained:
-    gang = serve["applications"][0]["args"]["told"]["gang"]
+    gang = serve["applications"][0]["args"]["gang"]
     count = service.nodes * service.replicas
     template = _pods(service, job, "ray-worker")
     template["spec"]["containers"][0]["ports"] = [port]
@@ -107,7 +108,13 @@ def _workers(service: Service, job: Job, serve: dict[str, Any], port: dict[str, 
             "replicas": count,
             "minReplicas": count,
             "maxReplicas": count,
-            "rayStartParams": Explained({"num-cpus": str(cpus)}, **{"num-cpus": "of one node, and the coordinator"}),
+            "rayStartParams": Explained(
+                {"num-cpus": str(cpus), "resources": json.dumps(json.dumps({NODE: 1}))},
+                **{
+                    "num-cpus": "of one node, and the coordinator",
+                    "resources": "a pod is one node, whatever would fit",
+                },
+            ),
             "template": template,
         },
         replicas="nodes x replicas: a pod for each node of each gang",

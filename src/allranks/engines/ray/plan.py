@@ -27,6 +27,8 @@ SLACK = 15.0
 """Seconds that Serve gives a gang to end beyond its grace."""
 MANY = 100_000
 """Requests at once that Serve lets through to the door: the gangs' own limits are the ones that count."""
+NODE = "allranks-node"
+"""Ray's name for the one node that a RayService's worker pod is there for, whatever else would fit into it."""
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "intel.com/gpu")
 """What Kubernetes calls what Ray calls GPU."""
 WHY_NOT = {
@@ -80,7 +82,7 @@ def config(service: Service, folder: Path, here: bool) -> dict[str, Any]:
         "name": service.name,
         "route_prefix": options.route,
         "import_path": APP,
-        "args": {"told": _told(service, folder, here)},
+        "args": _told(service, folder, here),
     }
     host = service.host or ("127.0.0.1" if here else "0.0.0.0")
     return Explained(
@@ -169,7 +171,8 @@ def _command(service: Service, folder: Path, here: bool) -> tuple[str, ...] | No
 
         must_be_servable(service, options)
     found = replace(
-        options, host=Options.host, port=Options.port, key_env=KEY if service.api_key else "", key_file="",
+        options, name=service.name if options.model.startswith("/") else options.name,
+        host=Options.host, port=Options.port, key_env=KEY if service.api_key else "", key_file="",
     )  # fmt: skip
     return ("python", "-m", "allranks.serving", *found.argv())
 
@@ -183,6 +186,8 @@ def taken(gang: dict[str, Any], service: Service) -> dict[str, float]:
         needs["GPU" if wanted.gpu_resource in GPUS else wanted.gpu_resource] = float(wanted.gpus)
     if wanted.memory:
         needs["memory"] = float(int(wanted.memory))
+    if service.engines.ray.kuberay:
+        needs[NODE] = 1.0
     return {**needs, **{name: float(amount.value) for name, amount in wanted.extra.items()}}
 
 
@@ -190,7 +195,7 @@ def _bundles(gang: dict[str, Any], service: Service) -> Iterator[dict[str, float
     """One for each node; the coordinator is in the first."""
     needs = taken(gang, service)
     for node in range(int(gang["nodes"])):
-        yield {**needs, "CPU": needs["CPU"] + (COORDINATOR_CPUS if node == 0 else 0)}
+        yield {**needs, "CPU": round(needs["CPU"] + (COORDINATOR_CPUS if node == 0 else 0), 4)}
 
 
 def _actor(gang: dict[str, Any], service: Service) -> dict[str, Any]:
