@@ -103,6 +103,7 @@ class Door:
                 continue
             said = await self._ask(seat, path)
             if said[0] == 200:
+                seat.ready = seat.ready or path == self.seats.ready_path  # who is told so may ask at once
                 break
         await _whole(send, *said)
 

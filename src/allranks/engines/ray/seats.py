@@ -13,6 +13,7 @@ from allranks.node.status import Status
 SILENT = 4.0
 """Seconds after which a coordinator that says nothing is taken to be gone: two beats and its longest wait."""
 MOST_CAUSES = 20
+LOADING = "the model is being loaded"
 
 
 @dataclass
@@ -51,7 +52,8 @@ class Seat:
             return "Ray has not placed it yet"
         if self.silent:
             return f"its coordinator has said nothing for {time.monotonic() - self.heard:.1f} s"
-        return str(self.status.get("reason") or self.status.get("phase") or "it starts")
+        phase = self.status.get("phase", "")
+        return str(self.status.get("reason") or (LOADING if phase == "running" else phase) or "it starts")
 
     def vacate(self, why: str) -> None:
         """Its gang is gone: the loss of it is one restart, beside what its agents had used."""
@@ -137,7 +139,7 @@ class Seats:
         seat.used, seat.causes = max(seat.used, int(base.get("used", 0))), seat.causes or list(base.get("causes", ()))
         self.key = self.key or base.get("key", "")
         seat.address, seat.status = report.get("address", ""), report.get("status") or seat.status
-        seat.ready = bool(report.get("ready"))
+        seat.ready = seat.ready or bool(report.get("ready"))
         seat.over = report.get("over", "") or seat.over
         if report.get("lost"):
             seat.lost = report["lost"]
@@ -185,7 +187,7 @@ class Seats:
         elif seat.silent:
             status.phase, status.reason = "restarting", seat.why_not()
         elif status.phase == "running" and not seat.ready:
-            status.phase, status.reason = "starting", "the model is being loaded"
+            status.phase, status.reason = "starting", LOADING
         for node in status.nodes:
             node.node += seat.number * gang["nodes"]
             node.ranks = list(self._renumbered(node.ranks, seat.number * gang["nodes"] * gang["ranks_per_node"]))
