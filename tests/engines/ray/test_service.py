@@ -126,3 +126,14 @@ def test_who_is_killed_or_stopped_breaks_requests_at_once_and_the_gang_serves_ag
         assert {pid: title for pid, title in there.items() if lives(pid)} == {}
         assert not Path(scratch).exists()
         assert json.loads(service.cli("status", "onray", "-o", "json").stdout)["phase"] == "cancelled"
+
+
+def test_what_a_killed_keeper_leaves_is_ended_by_cancel(place: Path) -> None:
+    with serving(place, place / "llama", "orphan", EXTRA, engine="ray", RAY_SERVICE_KEY="sesame") as service:
+        there = below(keeper(service))
+        scratch = Path(service.env["XDG_STATE_HOME"], "allranks", "ray", "orphan", "scratch").read_text()
+        os.kill(keeper(service), signal.SIGKILL)
+        wait("it is told", lambda: "keeper on this machine was killed" in service.cli("status", "orphan").stdout)
+        assert service.cli("cancel", "orphan").returncode == 0
+        wait("all of it has ended", lambda: not [pid for pid in there if lives(pid)])
+        assert not Path(scratch).exists()

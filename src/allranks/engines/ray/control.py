@@ -33,6 +33,7 @@ SLACK = 60.0
 FIRST_RECORD = 20.0
 POLL = 0.2
 TAIL = 50
+KEEPER_GONE = 70
 
 
 class RayRun:
@@ -43,7 +44,11 @@ class RayRun:
         self._run, self._keeper, self._lifeline = run, keeper, lifeline
 
     def status(self) -> Status:
-        return self._run.status()
+        gone = self._keeper.poll() is not None  # asked first, as the record's last word comes before
+        status = self._run.status()
+        if gone and not status.is_over:
+            status.end("failed", status.reason, KEEPER_GONE)
+        return status
 
     def cancel(self, *, reason: str, code: int) -> None:
         ENGINE.cancel(self.name, reason=reason, code=code)
@@ -122,6 +127,9 @@ class RayEngine:
         if keeper:
             write_cancel(str(run.path), reason, code)
             _end(run, keeper)
+        elif run.is_orphan():
+            write_cancel(str(run.path), reason, code)
+            _end_orphan(run)
         return run.status()
 
     def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
@@ -189,15 +197,26 @@ def _start(run: RunDir, detach: bool) -> tuple[subprocess.Popen[bytes], int | No
         reading, lifeline = os.pipe()
         theirs = (reading,)
         command.append(str(reading))
-    env = {**clean(os.environ), "RAY_USAGE_STATS_ENABLED": "0", "RAY_SERVE_LOG_TO_STDERR": "0", "PYTHONSAFEPATH": "1"}
-    env.pop("RAY_ADDRESS", None)
     with (run.path / "keeper.log").open("ab") as log:
         keeper = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=theirs, start_new_session=True, env=env
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=theirs,
+            start_new_session=True,
+            env=_environment(),
         )
     for end in theirs:
         os.close(end)
     return keeper, lifeline
+
+
+def _environment() -> dict[str, str]:
+    """A keeper's: the cluster is named in its plan, and nothing is told to Ray's makers."""
+    env = {**clean(os.environ), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONSAFEPATH": "1"}
+    env.pop("RAY_ADDRESS", None)
+    return env
 
 
 def _last_words(run: RunDir) -> list[str]:
@@ -217,6 +236,16 @@ def _end(run: RunDir, keeper: tuple[int, int]) -> None:
         if until(lambda: run.keeper() != keeper, timeout):
             return
     raise EngineError(f"service {run.name}: its keeper (pid {pid}) does not end, even when killed")
+
+
+def _end_orphan(run: RunDir) -> None:
+    command = [sys.executable, "-m", "allranks.engines.ray.keeper", str(run.path), "end"]
+    with (run.path / "keeper.log").open("ab") as log:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), check=False
+        )
+    if done.returncode:
+        raise EngineError(f"service {run.name} cannot be ended:\n" + "\n".join(_last_words(run)))
 
 
 # Lines

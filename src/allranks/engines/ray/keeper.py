@@ -7,6 +7,7 @@ without a word: the command line has died.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -15,6 +16,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from ray.serve.schema import ServeDeploySchema
 import allranks
 from allranks.engines.ray import app
 from allranks.engines.ray.rundir import RunDir
+from allranks.node import processes
 from allranks.node.cancel import read_cancel
 from allranks.node.cause import utc
 from allranks.node.files import write_whole
@@ -63,6 +66,18 @@ class Keeper:
 
     def _ask(self, why: str) -> None:
         self._asked = self._asked or why
+
+    def end_orphan(self) -> None:
+        """Take down what a keeper before this one, which was killed, has left behind."""
+        self.status = Status.from_json(json.loads(self._run.record.read_bytes()))
+        if self._run.scratch.exists():
+            self._scratch = self._run.scratch.read_text()
+        elif self._plan["address"]:
+            self._connect()
+        self._asked = "told"
+        self._take_down()
+        self.status.ended = utc()
+        self._write()
 
     def run(self) -> None:
         """From the first process to the last one's end."""
@@ -114,7 +129,7 @@ class Keeper:
                 self._look()
                 heard = time.monotonic()
             except Exception as error:
-                self.status.reason = self._serves_word() or f"{type(error).__name__}: the door of the service is silent"
+                self.status.reason = self._serves_word() or "the door of the service does not answer yet"
                 if not self._serves_word() and time.monotonic() - heard > LOST:
                     raise ConnectionError(f"the Ray cluster has not answered for {LOST:g} s") from error
             self._write()
@@ -184,6 +199,7 @@ class Keeper:
                 rank.state, rank.pid = "ended", None
         ray.shutdown()
         if self._scratch:
+            _end_users_of(self._scratch)
             self._save_logs()
             shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -198,6 +214,22 @@ class Keeper:
         write_whole(str(self._run.record), json.dumps(self.status.to_json()))
 
 
+def _end_users_of(folder: str) -> None:
+    """Kill what still has files of a cluster of ours open: Ray's agents outlive a raylet that was killed."""
+    for process in processes.running():
+        if any(path.startswith(f"{folder}/") for path in _open_files(process.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    if pid == os.getpid():
+        return
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            yield os.readlink(entry.path)
+
+
 def _key(source: dict[str, str]) -> str:
     """The service's key: from a variable of ours, or from a file."""
     if source.get("env"):
@@ -206,8 +238,12 @@ def _key(source: dict[str, str]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """``keeper DIR [LIFELINE-FD]``."""
+    """``keeper DIR [LIFELINE-FD]``, or ``keeper DIR end`` after one that was killed."""
     run = RunDir(Path(argv[0]))
+    if argv[1:] == ["end"]:
+        take_lock(str(run.path))
+        Keeper(run, None).end_orphan()
+        return 0
     lifeline = int(argv[1]) if argv[1:] else None
     if lifeline is not None:
         fcntl.fcntl(lifeline, fcntl.F_SETFD, fcntl.FD_CLOEXEC)

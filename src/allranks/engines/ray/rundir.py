@@ -15,7 +15,7 @@ from allranks.engines.local.rundir import lock_holder, runs_home
 from allranks.node.processes import start_time
 from allranks.node.status import Status
 
-KEEPER_GONE = 70
+ORPHAN = "its keeper on this machine was killed, and nobody follows it"
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,22 @@ class RunDir:
         start = start_time(pid) if pid is not None else None
         return (pid, start) if pid is not None and start else None
 
+    def is_orphan(self) -> bool:
+        """Whether its keeper was killed, and may have left something behind."""
+        try:
+            return self.keeper() is None and not Status.from_json(json.loads(self.record.read_bytes())).is_over
+        except (OSError, ValueError, TypeError):
+            return False
+
     def status(self) -> Status:
-        """What is known. A service whose keeper is gone without a last word is not followed any more, and says so."""
-        alive = self.keeper() is not None  # asked first: what is written before the lock is let go is then seen
+        """What is known. A service whose keeper was killed may go on on a cluster of somebody's, so it is not over."""
+        orphan = self.is_orphan()  # asked first: what is written before the lock is let go is then seen
         try:
             status = Status.from_json(json.loads(self.record.read_bytes()))
         except (OSError, ValueError, TypeError):
             status = Status(self.name, "ray", "pending")
-        if not alive and not status.is_over:
-            status.end("failed", f"its keeper on this machine is gone; see {self.path / 'keeper.log'}", KEEPER_GONE)
+        if orphan and not status.is_over:
+            status.reason = f"{ORPHAN}; end what is left: allranks cancel {self.name}"
         return status
 
 
