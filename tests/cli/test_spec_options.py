@@ -173,4 +173,4 @@ def test_init_gives_the_schema_to_editors(allranks: Allranks) -> None:
 def test_engines_tells_which_are_in_this_version(allranks: Allranks) -> None:
     rows = json.loads(allranks("engines", "-o", "json").out)
     assert "local" in [row["name"] for row in rows if row["available"]]
-    assert "ray         a Ray cluster (not in this version)\n" in allranks("engines").out
+    assert "ray         Ray Serve, for services" in allranks("engines").out

@@ -72,7 +72,9 @@ wait = partial(eventually, seconds=60.0)
 
 
 @contextlib.contextmanager
-def serving(folder: Path, model: Path, name: str, extra: str = "", **env: str) -> Iterator[Serving]:
+def serving(
+    folder: Path, model: Path, name: str, extra: str = "", engine: str = "local", **env: str
+) -> Iterator[Serving]:
     """Serve ``model`` with two ranks until the context is left; ``extra`` is more of the spec."""
     port = free_port()
     spec = folder / f"{name}.yaml"
@@ -82,7 +84,7 @@ def serving(folder: Path, model: Path, name: str, extra: str = "", **env: str) -
     surroundings.pop("PYTHONDONTWRITEBYTECODE", None)  # else every service compiles torch's modules anew
     service = Serving(name, port, surroundings)
     try:
-        done = service.cli("serve", str(spec), "--detach")
+        done = service.cli("serve", str(spec), "--engine", engine, "--detach")
         assert done.returncode == 0, done.stderr + service.cli("logs", name).stdout
         assert done.stdout.strip() == service.url
         yield service

@@ -12,7 +12,7 @@ from allranks.cli import output as out
 @out.output_option("json", "yaml")
 def command(output: str | None) -> None:
     """List the engines: where a gang can run, and why one cannot be used here."""
-    rows = [*_present(), *_later()]
+    rows = _present()
     if output:
         out.write(rows, output)
         return
@@ -25,10 +25,6 @@ def command(output: str | None) -> None:
 def _present() -> list[dict[str, object]]:
     found = [(engine, engine.available()) for engine in engines.all_engines()]
     return [_row(engine.name, engine.summary, reason) for engine, reason in found]
-
-
-def _later() -> list[dict[str, object]]:
-    return [_row(name, summary, "not in this version") for name, summary in engines.LATER.items()]
 
 
 def _row(name: str, summary: str, reason: str) -> dict[str, object]:

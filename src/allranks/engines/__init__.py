@@ -19,17 +19,13 @@ ENGINES: dict[str, str] = {
     "pytorchjob": "allranks.engines.pytorchjob.control",
     "jobset": "allranks.engines.jobset.control",
     "runai": "allranks.engines.runai.control",
+    "ray": "allranks.engines.ray.control",
 }
 """Name to the module that holds ``ENGINE``."""
 
-LATER: dict[str, str] = {
-    "ray": "a Ray cluster",
-}
-"""Engines that are not in this version, and what each will be."""
-
 
 def get(name: str) -> Engine:
-    """The engine of that name. Raises UsageError for an unknown one, EngineError for one of a later version."""
+    """The engine of that name. Raises UsageError for an unknown one."""
     from importlib import import_module
 
     if name in ENGINES:
@@ -71,11 +67,9 @@ def usable() -> list[Engine]:
 
 
 def _missing(name: str) -> Exception:
-    from allranks.errors import EngineError, UsageError
+    from allranks.errors import UsageError
 
-    if name in LATER:
-        return EngineError(f"engine {name} is not in this version of allranks; it has: {', '.join(ENGINES)}")
-    return UsageError(f"no such engine: {name}; allowed: {', '.join(ENGINES)}{_nearest(name, [*ENGINES, *LATER])}")
+    return UsageError(f"no such engine: {name}; allowed: {', '.join(ENGINES)}{_nearest(name, list(ENGINES))}")
 
 
 def _nearest(name: str, allowed: list[str]) -> str:

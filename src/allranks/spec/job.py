@@ -258,6 +258,31 @@ class RunaiOptions(Part):
 class RayOptions(Part):
     """Options of the engine ray."""
 
+    address: Annotated[
+        Word | None,
+        about("Ray cluster (HOST:PORT of its head); none means RAY_ADDRESS, else one that is started here.", "ray"),
+    ] = None
+    kuberay: Annotated[bool, about("Whether the plan is a RayService, for KubeRay.", "ray")] = False
+    strategy: Annotated[
+        Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"],
+        about("How Ray places the nodes of a gang on its hosts.", "ray"),
+    ] = "PACK"
+    route: Annotated[
+        Annotated[Text, Field(pattern=r"^/([^/ ]+(/[^/ ]+)*)?$")],
+        about("Path below which the service answers on Serve's port.", "ray"),
+    ] = "/"
+    port: Annotated[int | None, about("Port of Serve's own HTTP; none means the service's.", "ray", ge=1, le=65535)] = (
+        None
+    )
+    redis: Annotated[
+        Word | None,
+        about("Redis (HOST:PORT) that keeps what the head knows, so that gangs outlive it; for kuberay.", "ray"),
+    ] = None
+    redis_password: Annotated[Word | None, about("NAME/KEY of a Secret: its password.", "ray")] = None
+    upgrade: Annotated[
+        Literal["NewCluster", "None"],
+        about("What a change of the RayService does: a new cluster beside the old one, or nothing.", "ray"),
+    ] = "NewCluster"
     manifest: Manifest = Field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""Ray in an environment of its own: it is in no lock of this project, and no other test needs it."""
+"""Ray in an environment of its own, beside torch's, as an image has it that was made for Ray."""
 
 from __future__ import annotations
 

@@ -31,15 +31,20 @@ def template(
     command: Sequence[str] = delivery.COMMAND,
     env: Sequence[dict[str, Any]] = (),
     more: dict[str, Any] | None = None,
+    agent: bool = True,
 ) -> dict[str, Any]:
     """A pod template with one container. Raises SpecError for a job without an image.
 
     ``restart`` is its restartPolicy, empty where the engine has that elsewhere; ``more`` are further fields of its
-    spec, ``env`` further variables.
+    spec, ``env`` further variables. ``agent`` is whether our files are mounted, for a command that is the agent.
     """
     if not job.image:
         raise SpecError(f"image: engine {engine} runs containers; say which, such as image: ghcr.io/acme/train:1")
-    spec = {**_pod(job, admission, restart), **(more or {}), "containers": [_container(job, container, command, env)]}
+    spec = {
+        **_pod(job, admission, restart),
+        **(more or {}),
+        "containers": [_container(job, container, command, env, agent)],
+    }
     metadata = without_nothing(
         {
             "labels": {**delivery.labels(job, engine), **admission.pod_labels},
@@ -47,7 +52,7 @@ def template(
         },
         annotations="network.annotations" if job.network.annotations else "",
     )
-    volumes = [*delivery.volumes(job.name), *(volume for volume, _ in _volumes(job))]
+    volumes = [*(delivery.volumes(job.name) if agent else ()), *(volume for volume, _ in _volumes(job))]
     made = merge({**spec, "volumes": volumes}, job.pod)
     return {"metadata": metadata, "spec": made if isinstance(made, Explained) else Explained(made, **_why(job))}
 
@@ -78,20 +83,27 @@ def _why(job: Job) -> dict[str, str]:
     }
 
 
-def _container(job: Job, name: str, command: Sequence[str], env: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _container(
+    job: Job, name: str, command: Sequence[str], env: Sequence[dict[str, Any]], agent: bool
+) -> dict[str, Any]:
+    ours = [Explained({"name": "TMPDIR", "value": f"{delivery.STATE}/tmp"})] if agent else []
     made = without_nothing(
         {
             "name": name,
             "image": job.image,
             "command": list(command),
             "workingDir": job.workdir if (job.workdir or "").startswith("/") else "",
-            "env": [Explained({"name": "TMPDIR", "value": f"{delivery.STATE}/tmp"}), *env],
+            "env": [*ours, *env],
             "envFrom": [_env_from(source) for source in job.env_from],
             "resources": _resources(job),
-            "volumeMounts": [*delivery.mounts(), *(mount for _, mount in _volumes(job))],
+            "volumeMounts": [*(delivery.mounts() if agent else ()), *(mount for _, mount in _volumes(job))],
             "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}} if uses_rdma(job) else {},
         },
-        env=f"the ranks' own variables are in {delivery.PLAN}, where no shell or operator changes them",
+        **(
+            {"env": f"the ranks' own variables are in {delivery.PLAN}, where no shell or operator changes them"}
+            if agent
+            else {}
+        ),
         envFrom="env_from",
         securityContext="RDMA locks memory (resources.extra, network.rdma)",
     )

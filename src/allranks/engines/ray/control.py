@@ -1,0 +1,303 @@
+"""The engine ray: services on a Ray cluster, kept by a process of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allranks.engines.engine import LogFilter, LogLine, Plan
+from allranks.engines.local.rundir import until
+from allranks.engines.ray.rundir import RunDir, all_runs, clear, home
+from allranks.errors import EngineError, NotFound, SpecError
+from allranks.node.cancel import write_cancel
+from allranks.node.environment import clean
+from allranks.node.files import write_whole
+from allranks.node.processes import start_time
+from allranks.node.status import Status
+
+if TYPE_CHECKING:
+    from allranks.spec.job import Job
+    from allranks.spec.service import Service
+
+SLACK = 60.0
+"""Seconds that a cancelled service may take beyond its grace: Serve and Ray take their time to end."""
+FIRST_RECORD = 20.0
+POLL = 0.2
+TAIL = 50
+KEEPER_GONE = 70
+
+
+class RayRun:
+    """A service whose keeper is our child, and whose lifeline we hold."""
+
+    def __init__(self, run: RunDir, keeper: subprocess.Popen[bytes], lifeline: int | None) -> None:
+        self.name, self.lines = run.name, LogFilter(since=0)
+        self._run, self._keeper, self._lifeline = run, keeper, lifeline
+
+    def status(self) -> Status:
+        gone = self._keeper.poll() is not None  # asked first, as the record's last word comes before
+        status = self._run.status()
+        if gone and not status.is_over:
+            status.end("failed", status.reason, KEEPER_GONE)
+        return status
+
+    def cancel(self, *, reason: str, code: int) -> None:
+        ENGINE.cancel(self.name, reason=reason, code=code)
+
+    def detach(self) -> None:
+        if self._lifeline is not None:
+            try:
+                os.write(self._lifeline, b"d")
+            except BrokenPipeError:
+                pass  # the keeper has ended: there is nothing to let go of
+            os.close(self._lifeline)
+            self._lifeline = None
+
+    def wait(self, timeout: float) -> bool:
+        try:
+            self._keeper.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+
+class RayEngine:
+    """Runs services on Ray Serve."""
+
+    name = "ray"
+    summary = "Ray Serve, for services; on a Ray cluster or one that it starts here"
+
+    def available(self) -> str:
+        return "" if find_spec("ray") else "Ray is not installed; install: pip install 'allranks[ray]'"
+
+    def plan(self, job: Job, folder: Path) -> Plan:
+        others = "local, mpijob, trainjob, pytorchjob, jobset, runai"
+        raise SpecError(f"{job.name} is a kind: Job; engine ray runs a kind: Service; for a job: {others}")
+
+    def plan_service(self, service: Service, folder: Path) -> Plan:
+        from allranks.engines.ray import plan  # brings pydantic, which only a spec needs
+
+        return plan.plan_service(service, folder)
+
+    def check(self, plan: Plan) -> Sequence[str]:
+        """Have the API server judge a RayService; a Serve config has nobody to ask before there is a cluster."""
+        if "applications" in plan.documents[0]:
+            raise EngineError("a Serve config has nobody to check it; a RayService has (engines.ray.kuberay: true)")
+        from allranks.engines.kubernetes import client
+        from allranks.engines.kubernetes.check import check_all
+
+        return check_all(client.connect(), plan.documents)
+
+    def submit(self, plan: Plan, *, detach: bool) -> RayRun:
+        (document,) = plan.documents
+        if "applications" not in document:
+            command = (
+                f"allranks plan SPEC.yaml --engine ray -o yaml | kubectl apply -f - ({document['kind']} {plan.name})"
+            )
+            raise EngineError(f"a RayService is KubeRay's to run; give it to the cluster: {command}")
+        run = RunDir(home() / plan.name)
+        _free_the_name(run)
+        run.path.mkdir(mode=0o700, parents=True)
+        write_whole(str(run.path / "spec.yaml"), plan.spec)
+        write_whole(str(run.plan), json.dumps({"config": document, **_where(plan)}))
+        keeper, lifeline = _start(run, detach)
+        if not until(lambda: run.record.exists() or keeper.poll() is not None, FIRST_RECORD) or not run.record.exists():
+            keeper.kill()
+            keeper.wait()
+            raise EngineError(f"service {run.name} could not be started:\n" + "\n".join(_last_words(run)))
+        return RayRun(run, keeper, lifeline)
+
+    def status(self, name: str) -> Status:
+        return find(name).status()
+
+    def list(self) -> Sequence[Status]:
+        return [run.status() for run in all_runs()]
+
+    def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:
+        run = find(name)
+        keeper = run.keeper()
+        if keeper:
+            write_cancel(str(run.path), reason, code)
+            _end(run, keeper)
+        elif run.is_orphan():
+            write_cancel(str(run.path), reason, code)
+            _end_orphan(run)
+        return run.status()
+
+    def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
+        return _follow(find(name), wanted) if follow else _read(find(name), wanted)
+
+    def tails(self, name: str, ranks: Collection[int]) -> Mapping[int, Sequence[str]]:
+        found: dict[int, list[str]] = {}
+        for line in _read(find(name), LogFilter(ranks=frozenset(ranks))):
+            if line.rank is not None:
+                found.setdefault(line.rank, []).append(line.text)
+        return {rank: lines[-TAIL:] for rank, lines in found.items()}
+
+
+ENGINE = RayEngine()
+
+
+def find(name: str) -> RunDir:
+    """The run of that name. Raises NotFound, naming those that exist."""
+    runs = {run.name: run for run in all_runs()}
+    if name in runs:
+        return runs[name]
+    near = get_close_matches(name, runs, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise NotFound(f"no service named {name} on Ray{hint}")
+
+
+# Start and end
+
+
+def _free_the_name(run: RunDir) -> None:
+    keeper = run.keeper()
+    if keeper:
+        raise EngineError(
+            f"a run named {run.name} is alive (pid {keeper[0]})\n"
+            f"Watch it with 'allranks logs -f {run.name}', end it with 'allranks cancel {run.name}', "
+            "or give this one another name: '--name OTHER'."
+        )
+    clear(run)
+
+
+def _where(plan: Plan) -> dict[str, Any]:
+    """What the keeper must know beside the plan: the cluster, and where the key is; never the key."""
+    from allranks.spec.load import parse
+    from allranks.spec.service import Service
+
+    service = parse(plan.spec, "the plan's spec")
+    assert isinstance(service, Service)  # plan_service made it
+    address = service.engines.ray.address or os.environ.get("RAY_ADDRESS", "")
+    if address.startswith("ray://"):
+        raise EngineError(f"{address} is Ray's client, which cannot start Serve; name the head's own: HOST:6379")
+    key = service.api_key
+    if key is not None and key.secret:
+        raise SpecError("api_key.secret: there is no Secret to read here; use api_key.env or api_key.file")
+    if key is not None and key.env and not os.environ.get(key.env):
+        raise SpecError(f"api_key.env: {key.env} is not set in this shell; export it first")
+    return {"address": address, "key": key.model_dump(exclude_none=True) if key is not None else {}}
+
+
+def _start(run: RunDir, detach: bool) -> tuple[subprocess.Popen[bytes], int | None]:
+    """Start the keeper in a session of its own. It ends the service when our end of the lifeline closes unspoken."""
+    command = [sys.executable, "-m", "allranks.engines.ray.keeper", str(run.path)]
+    lifeline: int | None = None
+    theirs: tuple[int, ...] = ()
+    if not detach:
+        reading, lifeline = os.pipe()
+        theirs = (reading,)
+        command.append(str(reading))
+    with (run.path / "keeper.log").open("ab") as log:
+        keeper = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=theirs,
+            start_new_session=True,
+            env=_environment(),
+        )
+    for end in theirs:
+        os.close(end)
+    return keeper, lifeline
+
+
+def _environment() -> dict[str, str]:
+    """A keeper's: the cluster is named in its plan, and nothing is told to Ray's makers."""
+    env = {**clean(os.environ), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONSAFEPATH": "1"}
+    env.pop("RAY_ADDRESS", None)
+    return env
+
+
+def _last_words(run: RunDir) -> list[str]:
+    try:
+        return (run.path / "keeper.log").read_text(errors="replace").splitlines()[-10:]
+    except OSError:
+        return ["its keeper said nothing"]
+
+
+def _end(run: RunDir, keeper: tuple[int, int]) -> None:
+    """Ask the keeper to end the service and wait until it has; kill it when it cannot: its own cluster ends then."""
+    grace = json.loads(run.plan.read_bytes())["config"]["applications"][0]["args"]["gang"]["grace"]
+    pid, start = keeper
+    for number, timeout in ((signal.SIGTERM, grace + SLACK), (signal.SIGKILL, SLACK)):
+        if start_time(pid) == start:
+            os.kill(pid, number)
+        if until(lambda: run.keeper() != keeper, timeout):
+            return
+    raise EngineError(f"service {run.name}: its keeper (pid {pid}) does not end, even when killed")
+
+
+def _end_orphan(run: RunDir) -> None:
+    command = [sys.executable, "-m", "allranks.engines.ray.keeper", str(run.path), "end"]
+    with (run.path / "keeper.log").open("ab") as log:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), check=False
+        )
+    if done.returncode:
+        raise EngineError(f"service {run.name} cannot be ended:\n" + "\n".join(_last_words(run)))
+
+
+# Lines
+
+
+def _read(run: RunDir, wanted: LogFilter) -> Iterator[LogLine]:
+    """What is there now, of the newest attempt where no other is asked for."""
+    shown = list(_lines(run, 0)[0])
+    newest = max((line.attempt for line in shown), default=0)
+    yield from (line for line in shown if _is_wanted(line, wanted, newest))
+
+
+def _follow(run: RunDir, wanted: LogFilter) -> Iterator[LogLine | None]:
+    """What is there and what comes, until the service is over."""
+    at, newest = 0, run.status().attempt
+    while True:
+        over = run.status().is_over
+        found, at = _lines(run, at)
+        for line in found:
+            if _is_wanted(line, wanted, newest):
+                yield line
+        if found:
+            continue
+        if over:
+            return
+        yield None
+        time.sleep(POLL)
+
+
+def _is_wanted(line: LogLine, wanted: LogFilter, newest: int) -> bool:
+    if wanted.ranks and line.rank not in wanted.ranks:
+        return False
+    if wanted.nodes and line.node not in wanted.nodes:
+        return False
+    if wanted.attempt is not None:
+        return line.attempt == wanted.attempt
+    return line.attempt >= (newest if wanted.since is None and wanted.after is None else wanted.since or 0)
+
+
+def _lines(run: RunDir, at: int) -> tuple[list[LogLine], int]:
+    """Whole lines from an offset in the file on, and the next offset. Lines of the agents themselves are left out."""
+    try:
+        with run.lines.open("rb") as file:
+            file.seek(at)
+            data = file.read(2**20)
+    except FileNotFoundError:
+        return [], at
+    whole = data[: data.rfind(b"\n") + 1]
+    found = []
+    for text in whole.splitlines():
+        gang, attempt, node, rank, said = json.loads(text)
+        if attempt >= 0 or gang < 0:
+            found.append(LogLine(max(attempt, 0), node, rank, said))
+    return found, at + len(whole)
