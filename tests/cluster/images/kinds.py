@@ -103,11 +103,12 @@ def classic(**arguments: str) -> list[Step]:
 
 def _classic_root(cache: Path) -> Path:
     """All but what pip fetches, and but an example's own files, which come last."""
-    steps = [step for step in classic() if step.kind != "COPY" and not _is_pips(step)]
+    steps = [step for step in classic() if step.kind != "COPY" and not is_pips(step)]
     return _root(cache, "base", steps, CLASSIC.parent)
 
 
-def _is_pips(step: Step) -> bool:
+def is_pips(step: Step) -> bool:
+    """Whether it fetches what is mounted here instead."""
     return step.kind == "RUN" and f"{BY_PIP}/bin/pip install" in step.text
 
 
