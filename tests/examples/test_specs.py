@@ -14,7 +14,7 @@ FOLDERS = sorted(path.parent for path in EXAMPLES.glob("*/job.yaml"))
 
 
 def test_the_examples_are_these() -> None:
-    assert [folder.name for folder in FOLDERS] == ["digits", "interactive", "pi", "restart", "tinylm"]
+    assert [folder.name for folder in FOLDERS] == ["digits", "interactive", "photos", "pi", "restart", "tinylm"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

@@ -9,7 +9,9 @@ import pytest
 
 from allranks.node.environment import IDENTITY, SOMEBODY_ELSES
 from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.kubectl import kubectl
 from tests.cluster.images.kinds import BASE
+from tests.cluster.namespace import OWNER
 
 ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
 OVER_SSH = {"engines": {"mpijob": {"start": "mpirun"}}}
@@ -38,7 +40,7 @@ def expected(rank: int) -> dict[str, str]:
 def test_ranks_of_every_engine_are_told_the_same_in_an_image_with_nothing_but_python(
     space: Space, foreign: str, engine: str
 ) -> None:
-    ranks = told(space, engine, image=foreign)
+    ranks = environments(space, engine, image=foreign)
     assert [same(env) for env in ranks] == [expected(rank) for rank in range(4)]
     for env in ranks:
         left_over = [name for name in env if SOMEBODY_ELSES.fullmatch(name) and name not in IDENTITY]
@@ -47,11 +49,28 @@ def test_ranks_of_every_engine_are_told_the_same_in_an_image_with_nothing_but_py
 
 @pytest.mark.parametrize("shape", [OVER_SSH, MPIRUN], ids=["mpirun starts the agents", "mpirun starts the ranks"])
 def test_ranks_below_mpirun_are_told_the_same(space: Space, shape: dict[str, Any]) -> None:
-    ranks = told(space, "mpijob", image=BASE, **shape)
+    ranks = environments(space, "mpijob", image=BASE, **shape)
     assert [same(env) for env in ranks] == [expected(rank) for rank in range(4)]
 
 
-def told(space: Space, engine: str, **fields: Any) -> list[dict[str, str]]:
+def test_ranks_of_a_runtime_that_the_cluster_has_are_told_the_same(space: Space, foreign: str) -> None:
+    """Its pods are changed by runtimePatches or podTemplateOverrides, whichever the installed Trainer has."""
+    pods = {"restartPolicy": "Never", "containers": [{"name": "node", "image": BASE}]}
+    job = {"backoffLimit": 0, "template": {"spec": pods}}
+    trained = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+    jobs = [{"name": "node", "template": {"metadata": trained, "spec": job}}]
+    kubectl("apply", "-f", "-", document={
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
+        "metadata": {
+            "name": space.name, "labels": {OWNER: space.name, "trainer.kubeflow.org/framework": "torch"},
+        },
+        "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": jobs}}},
+    })  # fmt: skip
+    ranks = environments(space, "trainjob", image=foreign, engines={"trainjob": {"runtime": space.name}})
+    assert [same(env) for env in ranks] == [expected(rank) for rank in range(4)]
+
+
+def environments(space: Space, engine: str, **fields: Any) -> list[dict[str, str]]:
     """The environment of each rank; all of them find rank 0 at one place, where it is."""
     done = space.allranks("run", "--engine", engine, str(space.spec(run=["python3", "-c", WHO], **fields)))
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cluster.engines.conftest import Space
 from tests.cluster.engines.kubectl import kubectl
+from tests.cluster.engines.test_environment import environments, expected, same
 from tests.cluster.engines.test_gangs import ENDS, STEPS, kill, pods, python
 from tests.engines.runai import stand_in
 
@@ -47,6 +48,11 @@ def test_a_gang_runs_to_its_end_by_way_of_the_program(space: Space, record: Path
     owners = kubectl("-n", space.name, "get", "secret", "gang-allranks", "-o", "jsonpath={.metadata.ownerReferences}")
     assert json.loads(owners)[0]["kind"] == "PyTorchJob"
     assert space.allranks("run", "--engine", "runai", str(spec)).returncode == 0  # the name is free again
+
+
+def test_ranks_are_told_the_same_as_on_every_engine(space: Space, record: Path, foreign: str) -> None:
+    ranks = environments(space, "runai", image=foreign)
+    assert [same(env) for env in ranks] == [expected(rank) for rank in range(4)]
 
 
 def test_a_gang_is_seen_broken_and_ended_as_on_any_engine(space: Space, record: Path) -> None:

@@ -1,13 +1,16 @@
 """The images that pods of the tests use, made on this machine and kept by a hash of what they are made from.
 
-base     a Debian of this machine's release with python3, sshd and Open MPI, for root and for mpiuser; torch's
-         environment is mounted at /opt/torch and first on PATH, Ray's at /opt/ray.
+base     what examples/photos/Containerfile says, on this machine's Debian release: python3, sshd and Open MPI, for root
+         and for mpiuser. Torch's environment is mounted at /opt/torch and first on PATH, Ray's at /opt/ray.
          It is alpine, too, to the init containers of operators.
+examples the same with an example's own files: what `podman build` makes of that Containerfile and the example's folder,
+         under the name in its job.yaml. Torch's environment is at /opt/venv.
 foreign  another release with Python 3.9 and nothing else: what a user's own image may be.
 bare     busybox and no Python.
 
-The /usr of base and foreign is a link to a folder of this machine that every container has mounted read-only: 1 MB to
-import instead of 250, which three nodes feel at every boot.
+One step is not followed: instead of having pip fetch 2.5 GB into /opt/venv, this project's own environment is mounted
+there. The /usr of all but bare is a link to a folder of this machine that every container has mounted read-only: 1 MB
+to import instead of 250, which three nodes feel at every boot.
 """
 
 from __future__ import annotations
@@ -17,11 +20,17 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tests.cluster.images import archive, containerfile, ray, root
+from tests.cluster.images.containerfile import Step
+from tests.cluster.layout import CHECKOUT
 
 HERE = Path(__file__).parent
+CLASSIC = CHECKOUT / "examples/photos/Containerfile"
+TOOLS = "wget procps iproute2"  # what operators' probes and the tests call in pods
+BY_PIP = "/opt/venv"
 BASE = "docker.io/allranks/base:test"
 FOREIGN = "docker.io/allranks/foreign:test"
 BARE = "docker.io/allranks/bare:test"
@@ -54,12 +63,12 @@ def prepare(cache: Path, torch: Path) -> Images:
         CannotBuild: the base image cannot be made, and without it no test can run.
     """
     cache.mkdir(parents=True, exist_ok=True)
-    base = _root(cache, "base", f"{root.release()['ID']}:{root.release()['VERSION_CODENAME']}-slim")
+    base = _classic_root(cache)
     tars = [_bare(cache), _thin(cache, base, _configured({BASE: PATH, ALPINE: f"/opt/stand-in/bin:{PATH}"}))]
-    mounts = {_place(base): base / "usr", **_environment("/opt/torch", torch)}
+    mounts = {_place(base): base / "usr", **_environment("/opt/torch", torch), BY_PIP: torch}
     missing = []
     try:
-        foreign = _root(cache, "foreign")
+        foreign = _root(cache, "foreign", containerfile.read(HERE / "foreign/Containerfile", {}), HERE / "foreign")
         tars.append(_thin(cache, foreign, _configured({FOREIGN: "/usr/bin:/bin"})))
         mounts[_place(foreign)] = foreign / "usr"
     except root.CannotBuild as problem:
@@ -71,18 +80,55 @@ def prepare(cache: Path, torch: Path) -> Images:
     return Images(tars, mounts, missing)
 
 
-def _root(cache: Path, name: str, base: str = "") -> Path:
-    """The unpacked root of a Containerfile: a folder named after the hash of its steps."""
-    steps = containerfile.read(HERE / name / "Containerfile", {"BASE": base})
-    path = cache / f"{name}-{root.digest(steps, HERE / name)}"
+def example(cache: Path, folder: Path, image: str) -> Images:
+    """The image of an example under that name and, with ``-nonroot`` behind it, its variant that is not root.
+
+    Raises:
+        CannotBuild: its root cannot be made.
+    """
+    steps, userland = classic(), _classic_root(cache)
+    files = {place: path.read_bytes() for path, place in containerfile.copied(steps, folder)}
+    images = {
+        image: containerfile.configuration(steps),
+        f"{image}-nonroot": containerfile.configuration(classic(RUN_AS="1000")),
+    }
+    return Images([_thin(cache, userland, images, files)], {_place(userland): userland / "usr"}, [])
+
+
+def classic(**arguments: str) -> list[Step]:
+    """The steps of the examples' Containerfile, built on this machine's release."""
+    release = f"{root.release()['ID']}:{root.release()['VERSION_CODENAME']}-slim"
+    return containerfile.read(CLASSIC, {"BASE": release, "TOOLS": TOOLS, **arguments})
+
+
+def _classic_root(cache: Path) -> Path:
+    """All but what pip fetches, and but an example's own files, which come last."""
+    steps = [step for step in classic() if step.kind != "COPY" and not is_pips(step)]
+    return _root(cache, "base", steps, CLASSIC.parent)
+
+
+def is_pips(step: Step) -> bool:
+    """Whether it fetches what is mounted here instead."""
+    return step.kind == "RUN" and f"{BY_PIP}/bin/pip install" in step.text
+
+
+def _root(cache: Path, name: str, steps: Sequence[Step], context: Path) -> Path:
+    """The unpacked root that these steps make: a folder named after their hash."""
+    path = cache / f"{name}-{root.digest(steps, context)}"
     if not path.exists():
-        root.build(steps, HERE / name, path)
+        root.build(steps, context, path)
     return path
 
 
-def _thin(cache: Path, userland: Path, images: Mapping[str, archive.Config]) -> Path:
+def _thin(
+    cache: Path,
+    userland: Path,
+    images: Mapping[str, archive.Config],
+    files: Mapping[str, bytes] = MappingProxyType({}),
+) -> Path:
     """The image of a root whose /usr is mounted: some hundred times smaller, and so is the time to import it."""
-    path = cache / f"{userland.name}-{PACKED}.tar"
+    own = hashlib.sha256(repr([images, sorted(files.items())]).encode()).hexdigest()[:6]
+    path = cache / f"{userland.name}-{PACKED}-{own}.tar"
     if not path.exists():
         layer = archive.Layer()
         # /root is made anew for its mode: the mounted interpreter may lie below it, and mpiuser must get there.
@@ -93,6 +139,8 @@ def _thin(cache: Path, userland: Path, images: Mapping[str, archive.Config]) -> 
         for name in ("opt/stand-in", "opt/stand-in/bin"):
             layer.folder(name)
         layer.file("opt/stand-in/bin/nslookup", NSLOOKUP, 0o755)
+        for name, content in files.items():
+            layer.file(name, content)
         archive.write(path, layer.content(), images)
     return path
 

@@ -7,11 +7,12 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.cluster.errors import ClusterError
-from tests.cluster.images.containerfile import BadContainerfile, Step
+from tests.cluster.images.containerfile import BadContainerfile, Step, copied, variables
 
 PATIENCE = 900  # seconds for one instruction: apt behind a slow mirror
 # The first process of namespaces of its own: a daemon that a package starts ends with the instruction.
@@ -23,13 +24,13 @@ class CannotBuild(ClusterError):
     """An instruction failed: which, and the last lines of what it said."""
 
 
-def digest(steps: Iterable[Step], context: Path) -> str:
+def digest(steps: Sequence[Step], context: Path) -> str:
     """What the root depends on, in 12 characters: its steps and the files that they copy."""
     seen = hashlib.sha256()
     for step in steps:
         seen.update(f"{step.kind} {step.text}\n".encode())
-        for name in step.text.split()[:-1] if step.kind == "COPY" else ():
-            seen.update((context / name).read_bytes())
+    for path, _ in copied(steps, context):
+        seen.update(path.read_bytes())
     return seen.hexdigest()[:12]
 
 
@@ -41,23 +42,24 @@ def build(steps: Sequence[Step], context: Path, root: Path) -> None:
     """
     making = root.with_name(f"{root.name}.making-{os.getpid()}")
     try:
-        for step in steps:
-            _follow(step, context, making)
+        for done, step in enumerate(steps):
+            _follow(step, context, making, variables(steps[:done], "ARG", "ENV"))
         (making / "etc/resolv.conf").unlink(missing_ok=True)
         making.rename(root)
     finally:
         shutil.rmtree(making, ignore_errors=True)
 
 
-def _follow(step: Step, context: Path, root: Path) -> None:
+def _follow(step: Step, context: Path, root: Path, known: Mapping[str, str]) -> None:
     if step.kind == "FROM":
         _debootstrap(step.text, root)
     elif step.kind == "RUN":
-        _run([*ALONE, "sh", "-c", CHROOT, str(root), step.text], step)
+        _run([*ALONE, "sh", "-c", CHROOT, str(root), step.text], step, known)
     elif step.kind == "COPY":
-        *names, destination = step.text.split()
-        for name in names:
-            shutil.copy(context / name, root / destination.lstrip("/"))
+        for path, place in copied([step], context):
+            shutil.copy(path, root / place)
+    elif step.kind == "WORKDIR":
+        (root / step.text.lstrip("/")).mkdir(parents=True, exist_ok=True)
 
 
 def _debootstrap(image: str, root: Path) -> None:
@@ -89,10 +91,12 @@ def release() -> dict[str, str]:
     return {name: value.strip('"') for name, _, value in (line.partition("=") for line in lines)}
 
 
-def _run(command: Sequence[str], step: Step) -> None:
+def _run(command: Sequence[str], step: Step, known: Mapping[str, str] = MappingProxyType({})) -> None:
+    """``known`` are further variables, beside this machine's own: its way out may need them."""
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=PATIENCE
-    )
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=PATIENCE,
+        env={**os.environ, **known},
+    )  # fmt: skip
     if done.returncode:
         last = "\n".join(done.stdout.splitlines()[-15:])
         raise CannotBuild(f"{step.kind} {step.text}\nended with {done.returncode}:\n{last}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.images import archive, containerfile, root
+from tests.cluster.images import archive, containerfile, kinds, root
 from tests.cluster.images.containerfile import Step
 from tests.cluster.images.kinds import BARE, BASE
 from tests.cluster.namespace import Namespace
@@ -17,6 +17,23 @@ def test_arguments_continuations_and_comments_of_a_containerfile_are_followed(tm
     file = tmp_path / "Containerfile"
     file.write_text("# why\nARG BASE=debian:a\nFROM ${BASE}\nRUN one \\\n  # and\n  && two\n")
     assert containerfile.read(file, {"BASE": "debian:b"})[1:] == [("FROM", "debian:b"), ("RUN", "one && two")]
+
+
+def test_where_files_go_and_what_a_container_starts_with_is_as_a_real_build_has_it(tmp_path: Path) -> None:
+    file = tmp_path / "Containerfile"
+    file.write_text(
+        'FROM debian:a\nENV PATH=/bin\nWORKDIR /work\nCOPY *.* ./\nARG RUN_AS=0\nUSER ${RUN_AS}\nCMD ["sh"]\n'
+    )
+    (tmp_path / "train.py").touch()
+    steps = containerfile.read(file, {"RUN_AS": "1000"})
+    assert list(containerfile.copied(steps, tmp_path)) == [(tmp_path / "train.py", "work/train.py")]
+    assert containerfile.configuration(steps) == {
+        "Env": ["PATH=/bin"], "Cmd": ["sh"], "WorkingDir": "/work", "User": "1000",
+    }  # fmt: skip
+
+
+def test_one_step_alone_of_the_examples_containerfile_is_not_followed() -> None:
+    assert [step.text.split()[0:3] for step in kinds.classic() if kinds.is_pips(step)] == [["python3", "-m", "venv"]]
 
 
 def test_an_instruction_that_would_be_passed_over_is_an_error(tmp_path: Path) -> None:

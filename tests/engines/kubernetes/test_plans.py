@@ -36,7 +36,8 @@ SHAPES: dict[str, tuple[str, dict[str, Any], Cluster]] = {
     "trainjob": ("trainjob", {}, Cluster()),
     "trainjob-runtime-2.2": ("trainjob", {"engines": {"trainjob": {"runtime": "torch"}}}, Cluster()),
     "trainjob-runtime-2.1": (
-        "trainjob", {"engines": {"trainjob": {"runtime": "torch"}}}, Cluster(patches="podTemplateOverrides"),
+        "trainjob", {"resources": {"gpus": 2}, "engines": {"trainjob": {"runtime": "torch"}}},
+        Cluster(patches="podTemplateOverrides"),
     ),
     "pytorchjob": ("pytorchjob", {}, Cluster()),
     "force-delete": ("pytorchjob", {"failure": {"force_delete": True}}, Cluster()),

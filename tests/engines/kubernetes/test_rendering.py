@@ -112,3 +112,12 @@ def test_what_an_existing_runtime_cannot_be_given_is_an_error(fields: dict[str, 
         plan("trainjob", job(engines={"trainjob": {"runtime": "torch"}}, **fields))
     assert str(error.value).startswith(told)
     assert str(error.value).endswith("so that the run has a runtime of its own")
+
+
+def test_what_a_runtime_cannot_be_given_by_trainer_2_1_is_an_error() -> None:
+    runtime = {"trainjob": {"runtime": "torch"}}
+    of_2_1 = Cluster(patches="podTemplateOverrides")
+    with pytest.raises(SpecError, match=r"^container\.securityContext, by which RDMA may lock memory: the container"):
+        plan("trainjob", job(engines=runtime), of_2_1)
+    with pytest.raises(SpecError, match=r"^pod\.securityContext: .* \(by podTemplateOverrides\)"):
+        plan("trainjob", job(engines=runtime, resources={}, pod={"securityContext": {"runAsUser": 1000}}), of_2_1)

@@ -40,7 +40,7 @@ PATCHABLE = {
     },
     "podTemplateOverrides": {
         "serviceAccountName", "nodeSelector", "affinity", "tolerations", "volumes", "initContainers",
-        "imagePullSecrets", "securityContext", "schedulingGates",
+        "imagePullSecrets", "schedulingGates",
     },
     "podSpecOverrides": {"serviceAccountName", "nodeSelector", "tolerations", "volumes", "initContainers"},
 }  # fmt: skip
@@ -147,8 +147,10 @@ def _on_existing(job: Job, admission: Admission, cluster: Cluster) -> Explained:
 
 def _check_container(job: Job, container: dict[str, Any], field: str) -> None:
     where = {"envFrom": "env_from", "workingDir": "workdir"}
+    if pod.uses_rdma(job):
+        where["securityContext"] = "container.securityContext, by which RDMA may lock memory"
     for name in container:
-        unpatched = name == "securityContext" and field == "podSpecOverrides"
+        unpatched = name == "securityContext" and field != "runtimePatches"
         if (name not in IN_CONTAINER and name != "workingDir") or unpatched:
             raise SpecError(
                 f"{where.get(name, f'container.{name}')}: the container of runtime {job.engines.trainjob.runtime} "
