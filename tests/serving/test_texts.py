@@ -36,6 +36,13 @@ def test_pieces_make_up_the_whole_and_no_character_comes_in_halves(texts: Texts,
     assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in said)
 
 
+def test_tokens_that_make_no_text_do_not_hold_back_what_follows_for_long(texts: Texts) -> None:
+    half = texts.tokens("\N{ROCKET}")[:1]
+    spoken = Spoken(texts, [])
+    assert "".join(spoken.add(half, last=False) for _ in range(30)).count("\N{REPLACEMENT CHARACTER}") > 15
+    assert "after" in spoken.add(texts.tokens(" after"), last=True)
+
+
 def test_an_answer_ends_before_a_text_to_stop_at_also_when_tokens_cut_it(texts: Texts) -> None:
     assert pieces(texts, "one two three four", ["o thr", "never"])[1]
     assert "".join(pieces(texts, "one two three four", ["ee fo", "never"])[0]) == "one two thr"

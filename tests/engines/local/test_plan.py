@@ -158,7 +158,9 @@ def beside_the_document() -> list[str]:
         "logs.limit",
         "preflight",
     }
-    honoured |= {f"failure.{name}" for name in ("restarts", "start_timeout", "hang_timeout", "grace", "deadline")}
+    honoured |= {
+        f"failure.{name}" for name in ("restarts", "start_timeout", "hang_timeout", "grace", "deadline", "final")
+    }
     return [path for path in _fields(Job, "") if path not in honoured]
 
 

@@ -54,6 +54,10 @@ def _ends(folder: str) -> set[int]:
     return set() if ends is None else {ends} if isinstance(ends, int) else set(ends)
 
 
+LONGEST = 8
+"""Tokens that are held back at most: no character has more bytes, and those of a broken text never become one."""
+
+
 class Spoken:
     """The text of an answer as its tokens arrive.
 
@@ -70,13 +74,19 @@ class Spoken:
 
     def add(self, tokens: Sequence[int], last: bool) -> str:
         """What can be said now; ``stopped`` is set once a text to stop at has come."""
-        self._tokens += tokens
+        for token in tokens:
+            self._tokens.append(token)
+            self._hear(whatever=len(self._tokens) - self._read > LONGEST)
+        if last:
+            self._hear(whatever=True)
+        return self._let_go(last)
+
+    def _hear(self, whatever: bool) -> None:
         before = self._texts.text(self._tokens[self._from : self._read])
         now = self._texts.text(self._tokens[self._from :])
-        if last or (len(now) > len(before) and not now.endswith(BROKEN)):
+        if whatever or (len(now) > len(before) and not now.endswith(BROKEN)):
             self._held += now[len(before) :]
             self._from, self._read = self._read, len(self._tokens)
-        return self._let_go(last)
 
     def _let_go(self, last: bool) -> str:
         cuts = [cut for stop in self._stops if (cut := self._held.find(stop)) >= 0]
