@@ -5,6 +5,7 @@ Rank 0 speaks with the front, the process that has the HTTP port; the other rank
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import queue
 import signal
@@ -139,9 +140,8 @@ class Rank:
         options = self.options
         dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
         model = shard.load(path, how, dtype, self.device)
-        attention = choose_attention(model)
-        if self.rank == 0:
-            self._say(f"attention: {attention}")
+        self._say(f"attention: {choose_attention(model)}")
+        self._say(f"layers: {choose_layers(model)}")
         share = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         config = config_for(model, context, options.concurrent, share, level=options.compile)
         fewer = "lower limits.context or limits.concurrent, or serve it with more ranks"
@@ -286,6 +286,20 @@ def choose_attention(model: Any) -> str:
     from allranks.serving import attention
 
     return attention.choose(model)
+
+
+def choose_layers(model: Any) -> str:
+    """Fuse the model's layers where that can be done; says whose they are."""
+    if model.device.type != "cuda":
+        return "transformers'"
+    if importlib.util.find_spec("triton") is None:
+        return "transformers', unfused: triton is not installed"
+    from allranks.serving import fused
+
+    if why_not := fused.unfit(model):
+        return f"transformers', unfused: {why_not}"
+    fused.fuse(model)
+    return "fused"
 
 
 def _device() -> torch.device:

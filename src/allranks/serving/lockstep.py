@@ -11,6 +11,7 @@ from transformers.generation import ContinuousBatchingConfig
 from transformers.generation.continuous_batching.continuous_api import BackgroundThreadStatus, ContinuousBatchingManager
 from transformers.generation.continuous_batching.requests import RequestStatus
 
+from allranks.serving.batch import Batches
 from allranks.serving.peers import Plans
 from allranks.serving.sampling import Sampling
 
@@ -19,10 +20,11 @@ Outcome = tuple[str, list[int], bool, str]
 
 
 class Loop(ContinuousBatchingManager):  # type: ignore[misc]
-    """The manager of transformers 5.24 with five things changed.
+    """The manager of transformers 5.24 with six things changed.
 
     The control plane is one-way; the ranks that follow never sleep; each request has its own sampling; tokens go to
-    ``deliver`` as they come, all of a step at once; and an error that ends the loop goes to ``broke``.
+    ``deliver`` as they come, all of a step at once; on a GPU ``batch`` prepares what only decodes; and an error that ends
+    the loop goes to ``broke``.
     ``how`` is what cut the model.
     """
 
@@ -48,6 +50,8 @@ class Loop(ContinuousBatchingManager):  # type: ignore[misc]
 
     def _create_batch_processor(self) -> Any:
         processor = super()._create_batch_processor()
+        if hasattr(processor.inputs_and_outputs, "io_pairs"):
+            Batches(processor.inputs_and_outputs)
         for buffers in _buffers(processor.inputs_and_outputs):
             _part_graphs(buffers, self.logit_processor)
         return processor
