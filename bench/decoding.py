@@ -1,7 +1,8 @@
-"""The serving loop alone, without HTTP: what a step takes, on the host and on the GPU, and which kernels it consists of.
+"""The serving loop alone, without HTTP: what a step takes on the host and on the GPU, and its kernels.
 
-``python bench/decoding.py 8b --rows 1,8,64,128 --plain --profile``, random weights, JSON lines. ``--save FOLDER`` keeps
-the model for ``allranks serve``; ``--load FOLDER`` takes one, on as many ranks as torchrun started.
+``python bench/decoding.py 8b --rows 1,8,64,128 --plain --profile``, random weights, JSON lines. ``--save FOLDER``
+keeps the model, with a tokenizer, for ``allranks serve``; ``--load FOLDER`` takes one, on as many ranks as torchrun
+started. ``--window`` makes layers with sliding windows, ``--temperature`` draws.
 """
 
 from __future__ import annotations
@@ -36,25 +37,37 @@ def say(**found: Any) -> None:
         print(json.dumps(found), flush=True)
 
 
-def make(shape: str, device: torch.device) -> Any:
-    from transformers import LlamaConfig, LlamaForCausalLM
+def make(shape: str, device: torch.device, window: int) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = LlamaConfig(
-        **SHAPES[shape], num_key_value_heads=8 if shape != "tiny" else 2, vocab_size=128256 if shape != "tiny" else 1000,
-        tie_word_embeddings=shape == "1b", max_position_embeddings=16384, bos_token_id=1, eos_token_id=2, pad_token_id=0,
-        dtype=torch.bfloat16,
+    small = shape == "tiny"
+    config = AutoConfig.for_model(
+        "mistral" if window else "llama", **SHAPES[shape], num_key_value_heads=2 if small else 8,
+        vocab_size=1000 if small else 128256, tie_word_embeddings=shape == "1b", max_position_embeddings=16384,
+        bos_token_id=1, eos_token_id=2, pad_token_id=0, **({"sliding_window": window} if window else {}),
     )  # fmt: skip
     torch.manual_seed(0)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     with device:
-        model = LlamaForCausalLM(config).eval()
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
     torch.set_default_dtype(before)
     return model
 
 
+def save(model: Any, folder: str) -> None:
+    """Keep the model, with a tokenizer that has a word for each number, so that every token is seen when it comes."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({f"w{number}": number for number in range(model.config.vocab_size)}, "w3"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w3", eos_token="w2").save_pretrained(folder)
+    model.save_pretrained(Path(folder))
+
+
 def plain(model: Any, rows: int, prompt: int, new: int) -> None:
-    """transformers' ``generate``, end to end, the second of two times."""
+    """What ``generate`` of transformers takes, end to end, the second of two times."""
     tokens = torch.randint(3, model.config.vocab_size, (rows, prompt), device=model.device)
     settings = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False, "pad_token_id": 0}
     for _ in range(2):
@@ -74,6 +87,7 @@ class Run:
         began = time.perf_counter()
         self.told: list[float] = []
         self.over = threading.Semaphore(0)
+        self.sampling: dict[str, Any] = {}
         self.host: dict[str, list[float]] = {}
         self.loop = Loop(model, how, config_for(model, context, rows, 1), plans, self._deliver, self._broke)
         with torch.inference_mode():
@@ -124,7 +138,9 @@ class Run:
         began = time.perf_counter()
         for number, tokens in enumerate(prompts):
             name = f"{began}-{number}"
-            self.loop.add_request(tokens, request_id=name, max_new_tokens=new, streaming=True, eos_token_id=-1)
+            self.loop.add_request(
+                tokens, request_id=name, max_new_tokens=new, streaming=True, eos_token_id=-1, **self.sampling
+            )
         for _ in prompts:
             assert self.over.acquire(timeout=100), "no answer"
         firsts.append(self.told[0] - began)
@@ -148,7 +164,11 @@ class Run:
 
     def replay(self, rows: int, profile: bool) -> None:
         """The captured step of ``rows`` by itself; only on one rank, as the others do not replay along."""
-        buffers = self.loop.batch_processor.inputs_and_outputs.io_pairs[0].device_io
+        inputs = self.loop.batch_processor.inputs_and_outputs
+        if not hasattr(inputs, "io_pairs"):
+            return
+        self.ask(rows, 32, 40, [])  # its last inputs are for this graph
+        buffers = inputs.io_pairs[0].device_io
         graph = buffers.graphs.get_graph((rows, *self.loop.logit_processor.variant))
         if graph is None:
             return
@@ -186,6 +206,8 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--unfused", action="store_true")
+    parser.add_argument("--window", type=int, default=0)
+    parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--save", default="")
     parser.add_argument("--load", default="")
     parser.add_argument("--shard", default="transformers")
@@ -194,9 +216,13 @@ def main() -> None:
     device = engine._device()
     shard.join(device, WORLD)
     how = options.shard if WORLD > 1 else "whole"
-    model = shard.load(options.load, how, torch.bfloat16, device) if options.load else make(options.shape, device)
+    model = (
+        shard.load(options.load, how, torch.bfloat16, device)
+        if options.load
+        else make(options.shape, device, options.window)
+    )
     if options.save:
-        model.save_pretrained(Path(options.save))
+        save(model, options.save)
     for number in rows if options.plain else []:
         plain(model, number, options.prompt, options.new)
     attention = engine.choose_attention(model)
@@ -204,6 +230,8 @@ def main() -> None:
     say(what="setting", shape=options.shape, card=torch.cuda.get_device_name(), ranks=WORLD, how=how,
         attention=attention, layers=layers)  # fmt: skip
     run = Run(model, how, options.context, max(rows))
+    if options.temperature:
+        run.sampling = {"temperature": options.temperature, "seed": 1}
     for number in rows:
         run.measure(number, options.prompt, options.new)
         if WORLD == 1:

@@ -1,4 +1,4 @@
-"""Layers of ours against transformers' own, and our kernels against plain arithmetic: without a GPU by Triton's interpreter."""
+"""Our layers against transformers', our kernels against plain arithmetic; without a GPU by Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ cuda = torch.cuda.is_available()
 device = "cuda" if cuda else "cpu"
 for name in fused.MODELS:
     torch.manual_seed(0)
-    config = AutoConfig.for_model(name, **{**BASE, **ARCHITECTURES[name], "attn_implementation": "sdpa"})
+    settings = {**BASE, **ARCHITECTURES[name], "num_hidden_layers": 1}
+    config = AutoConfig.for_model(name, attn_implementation="sdpa", **settings)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).to(device).eval()
     with torch.inference_mode():
         for weight in model.parameters():  # random biases and norms too: none of them may be forgotten

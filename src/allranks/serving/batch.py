@@ -43,9 +43,10 @@ class Batches:
         decodes = use_decode_fast_path and buffers.block_table.numel() > 0
         if not decodes or not all(request.has_new_token for request in requests_in_batch):
             self._tables[at] = []
-            return self._whole(
+            self._whole(
                 requests_in_batch, logits_processors, use_decode_fast_path, num_q_tokens, max_kv_read, use_padding
             )
+            return
         before = inputs.io_pairs[1 - at].host_io.req_id_to_new_token_position
         states = [request.state for request in requests_in_batch]
         names = [state.request_id for state in states]
@@ -58,7 +59,6 @@ class Batches:
         logits_processors.prepare_tensor_args(
             requests_in_batch=requests_in_batch, arg_storage=buffers._bulk_input_tensor[buffers.static_inputs :]
         )
-        return None
 
     def _fill_table(self, buffers: Any, names: list[str], at: int) -> None:
         (allocator,) = buffers.cache.cache_allocators.values()  # with windows there is no decoding of this kind

@@ -33,6 +33,7 @@ rank that broke it is seen to have ended first."""
 FRONT_WAIT = 60.0
 """Seconds for the HTTP process to have its port and its tokenizer; the model takes longer."""
 BROKEN = 75
+FUSED = "fused"
 NEWS = 0.5
 """Seconds between two reports of how the loop does."""
 
@@ -114,7 +115,7 @@ class Rank:
         self._say(f"loading {path}" + (f", cut by {how}: {why}" if self.world > 1 else ""), state="loading")
         shard.join(self.device, self.world)
         met = peers.connect(os.environ.get("MASTER_ADDR", "127.0.0.1")) if self.world > 1 else peers.Peers({}, {})
-        watch = peers.Watch(met, self.options.silence, lambda: self.loop.beats if self.loop else 0, self._broken)
+        watch = peers.Watch(met, self._silence(), lambda: self.loop.beats if self.loop else 0, self._broken)
         watch.start()
         context = min(self.options.context or facts.context, facts.context)
         self.loop = loop = self._start_loop(path, how, met, context)
@@ -134,6 +135,9 @@ class Rank:
             assert loop._generation_thread is not None  # start() made it
             loop._generation_thread.join()
 
+    def _silence(self) -> float:
+        return self.options.silence or (1.0 if self.device.type == "cuda" else 2.0)
+
     # ---- to the point of being ready
 
     def _start_loop(self, path: str, how: str, met: peers.Peers, context: int) -> Loop:
@@ -141,9 +145,11 @@ class Rank:
         dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
         model = shard.load(path, how, dtype, self.device)
         self._say(f"attention: {choose_attention(model)}")
-        self._say(f"layers: {choose_layers(model)}")
+        layers = choose_layers(model)
+        self._say(f"layers: {layers}")
         share = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        config = config_for(model, context, options.concurrent, share, level=options.compile)
+        level = 0 if layers == FUSED else options.compile
+        config = config_for(model, context, options.concurrent, share, level=level)
         fewer = "lower limits.context or limits.concurrent, or serve it with more ranks"
         with (
             shard.in_memory(f"for the cache of {options.concurrent} x {context} tokens", fewer),
@@ -299,7 +305,7 @@ def choose_layers(model: Any) -> str:
     if why_not := fused.unfit(model):
         return f"transformers', unfused: {why_not}"
     fused.fuse(model)
-    return "fused"
+    return FUSED
 
 
 def _device() -> torch.device:

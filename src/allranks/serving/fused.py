@@ -48,7 +48,7 @@ def fuse(model: Any) -> None:
     body.norm = FinalNorm(body.norm)
 
 
-class FinalNorm(torch.nn.Module):
+class FinalNorm(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """The norm behind the last layer."""
 
     def __init__(self, norm: Any) -> None:
@@ -60,7 +60,7 @@ class FinalNorm(torch.nn.Module):
         return kernels.normed(hidden_states, self.norm)
 
 
-class Layer(torch.nn.Module):
+class Layer(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """A decoder layer, or this rank's part of it: then ``group`` adds the parts up."""
 
     def __init__(self, layer: Any, group: Any) -> None:
@@ -102,14 +102,16 @@ class Layer(torch.nn.Module):
         """Every row's new tokens to those before them -> [rows, this rank's heads]."""
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+        cos, sin = angles
         heads, index, scaling = self.heads, self.attention.layer_idx, self.attention.scaling
         if (tables := kwargs.get("block_table")) is not None:
             allocator = cache.layer_to_allocator[index]
             ends = kwargs["cu_seq_lens_k"][allocator.layer_type]
-            pages = kernels.Pages(*allocator.get_cache_for_block_table(index), tables[allocator.index], ends)
-            kernels.turn(qkv, *angles, heads, pages)
+            keys, values = allocator.get_cache_for_block_table(index)
+            pages = kernels.Pages(keys, values, tables[allocator.index], ends)
+            kernels.turn(qkv, cos, sin, heads, pages)
             return paged.attend(qkv.view(len(qkv), -1, heads.size)[:, : heads.queries], pages, scaling).flatten(1)
-        kernels.turn(qkv, *angles, heads)
+        kernels.turn(qkv, cos, sin, heads)
         parts = qkv.view(*shape, -1, heads.size).split((heads.queries, heads.keys, heads.keys), dim=2)
         q, k, v = (part.transpose(1, 2) for part in parts)
         if cache is not None:

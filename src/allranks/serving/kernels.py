@@ -1,8 +1,8 @@
 """What lies between a layer's matrix products, in one Triton kernel each; and those products for a single row.
 
 A step that decodes one row reads every weight once and computes next to nothing, so what counts is that the reading
-never pauses: norms, the gate and the residual are done by the kernel that reads the weights. With more rows the products
-are cuBLAS's, and the rest has kernels of its own. Rounding is where transformers rounds, or later.
+never pauses: norms, the gate and the residual are done by the kernel that reads the weights. With more rows the
+products are cuBLAS's, and the rest has kernels of its own. Rounding is where transformers rounds, or later.
 """
 
 # Triton compiles these functions: their parameters have no Python types.
@@ -110,7 +110,7 @@ def _one_row(
 
 
 def normed_linear(x: torch.Tensor, norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """x [rows, size], normed, times a weight [outputs, size] -> [rows, outputs]."""
+    """Norm x [rows, size] and multiply by a weight [outputs, size] -> [rows, outputs]."""
     if len(x) == 1:
         return _one_row(x, weight, norm, bias)
     return linear(normed(x, norm), weight, bias)
@@ -128,7 +128,7 @@ def gated_linear(x: torch.Tensor, norm: Norm, weight: torch.Tensor) -> torch.Ten
 
 
 def linear_onto(add: torch.Tensor | None, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """x [rows, size] times a weight [outputs, size], plus ``add`` [rows, outputs] if there is one."""
+    """Multiply x [rows, size] by a weight [outputs, size], and add ``add`` [rows, outputs] if there is one."""
     if len(x) == 1:
         return _one_row(x, weight, add=add)
     return linear(x, weight) if add is None else torch.addmm(add, x, weight.t())
@@ -215,10 +215,8 @@ def turn(qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: Heads, 
     norms = (heads.query_norm, heads.key_norm)
     eps = norms[0].eps if norms[0] else 0.0
     weights = [qkv if norm is None else norm.weight for norm in norms]
-    keys, values, table, ends = pages or (qkv, qkv, qkv, qkv)
-    strides = (
-        (keys.stride(0), keys.stride(1), values.stride(0), values.stride(1), table.stride(0)) if pages else (0,) * 5
-    )
+    keys, values, table, ends = pages or (qkv, qkv, qkv, qkv)  # without pages nobody looks there
+    strides = keys.stride(0), keys.stride(1), values.stride(0), values.stride(1), table.stride(0)
     shown = heads.queries + heads.keys * (2 if pages else 1)
     _turn[(len(qkv), shown)](
         qkv, cos, sin, *weights, keys, values, table, ends, eps, cos.numel() // heads.size, qkv.stride(0), *strides,

@@ -23,8 +23,8 @@ class Loop(ContinuousBatchingManager):  # type: ignore[misc]
     """The manager of transformers 5.24 with six things changed.
 
     The control plane is one-way; the ranks that follow never sleep; each request has its own sampling; tokens go to
-    ``deliver`` as they come, all of a step at once; on a GPU ``batch`` prepares what only decodes; and an error that ends
-    the loop goes to ``broke``.
+    ``deliver`` as they come, all of a step at once; on a GPU ``Batches`` prepares what only decodes; and an error that
+    ends the loop goes to ``broke``.
     ``how`` is what cut the model.
     """
 

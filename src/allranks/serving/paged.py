@@ -128,7 +128,7 @@ def flash_attn_with_kvcache(
 
 
 def attend(q: torch.Tensor, pages: Pages, scale: float, cumulative: bool = True) -> torch.Tensor:
-    """q [rows, heads, D] to all that its row has in ``pages``, with the newest -> as q, contiguous.
+    """Attend with q [rows, heads, D] to all that each row has in ``pages``, the newest too -> as q, contiguous.
 
     ``cumulative``: the lengths are given by where each row's begin and end, counting the newest; else as they are,
     without it.
