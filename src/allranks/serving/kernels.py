@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
-from torch.nn.functional import linear, rms_norm
+from torch.nn.functional import linear
 
 PLAIN, GATED = (2, 2048, 8), (1, 1024, 2)
 """Rows of a weight that a program of ``_row`` takes, columns at a time, and its warps: measured on an H200, where the
@@ -29,9 +29,24 @@ class Norm(NamedTuple):
     eps: float
 
 
+@triton.jit
+def _normed(X, NORM, OUT, eps, SIZE: tl.constexpr, PADDED: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * SIZE
+    at = tl.arange(0, PADDED)
+    there = at < SIZE
+    x = tl.load(X + row + at, mask=there, other=0.0).to(tl.float32)
+    x = (x * tl.rsqrt(tl.sum(x * x, 0) / SIZE + eps)).to(OUT.dtype.element_ty).to(tl.float32)
+    weight = tl.load(NORM + at, mask=there, other=0.0).to(tl.float32)
+    tl.store(OUT + row + at, (x * weight).to(OUT.dtype.element_ty), mask=there)
+
+
 def normed(x: torch.Tensor, norm: Norm) -> torch.Tensor:
-    """RMS norm of the last dimension."""
-    return rms_norm(x, norm.weight.shape, norm.weight, norm.eps)
+    """RMS norm of the last dimension; x is contiguous. A third of the time that torch's takes (2 us, 64 x 4096)."""
+    out, size = torch.empty_like(x), x.shape[-1]
+    _normed[(x.numel() // size,)](
+        x, norm.weight, out, norm.eps, SIZE=size, PADDED=triton.next_power_of_2(size), num_warps=8
+    )
+    return out
 
 
 @triton.jit
