@@ -47,8 +47,12 @@ class Twin:
         config = LlamaConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2)
         config._attn_implementation = "flash_attention_2"  # no dense mask
         settings = ContinuousBatchingConfig(
-            page_size=PAGE, num_blocks=64, max_batch_tokens=256, max_requests_per_batch=MOST,
-            max_blocks_per_request=TABLE, max_memory_percent=0.1,
+            page_size=PAGE,
+            num_blocks=64,
+            max_batch_tokens=256,
+            max_requests_per_batch=MOST,
+            max_blocks_per_request=TABLE,
+            max_memory_percent=0.1,
         )
         helper = DistributedHelper(None, None)
         self.cache = PagedAttentionCache(config, settings, torch.device("cpu"), helper, torch.float32, True)
@@ -81,7 +85,7 @@ class Twin:
         seen["offsets"] = [self.states[name].position_offset for name in names]
         if decodes:
             pages = [len(self.cache.cache_allocators["full_attention"].block_table[name]) for name in names]
-            seen["pages"] = [page for row, used in enumerate(pages) for page in host.block_table[0, row, :used].tolist()]
+            seen["table"] = sum((host.block_table[0, row, :used].tolist() for row, used in enumerate(pages)), [])
             seen["rows"] = [host.num_request_in_batch, host.num_q_tokens, host.total_seqlen_q, *pages]
         inputs.swap_io_pairs()
         return seen
