@@ -85,7 +85,8 @@ class Twin:
         seen["offsets"] = [self.states[name].position_offset for name in names]
         if decodes:
             pages = [len(self.cache.cache_allocators["full_attention"].block_table[name]) for name in names]
-            seen["table"] = sum((host.block_table[0, row, :used].tolist() for row, used in enumerate(pages)), [])
+            for row, used in enumerate(pages):
+                seen[f"table {row}"] = host.block_table[0, row, :used].tolist()
             seen["rows"] = [host.num_request_in_batch, host.num_q_tokens, host.total_seqlen_q, *pages]
         inputs.swap_io_pairs()
         return seen
