@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from transformers import AutoModelForCausalLM, GenerationConfig
 
-from allranks.serving import peers, shard
+from allranks.serving import engine, peers, shard
 from allranks.serving.lockstep import Loop, Outcome, config_for
 
 NEW = 12
@@ -24,21 +24,24 @@ LENGTHS = (5, 17, 40, 9, 64, 33)
 def main() -> None:
     folder, wanted = Path(sys.argv[1]), sys.argv[2:]
     world = int(os.environ["WORLD_SIZE"])
-    shard.join(torch.device("cpu"), world)
+    device = engine._device()
+    shard.join(device, world)
     plans = peers.Plans(peers.connect(os.environ["MASTER_ADDR"]), dist.get_rank())
     for name in wanted:
         how, _, architecture = name.partition("/")
-        check(str(folder / architecture), how, name, plans)
+        check(str(folder / architecture), how, name, plans, device)
     sys.stdout.flush()
     os._exit(0)
 
 
-def check(path: str, how: str, name: str, plans: peers.Plans) -> None:
-    whole = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+def check(path: str, how: str, name: str, plans: peers.Plans, device: torch.device) -> None:
+    whole = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).to(device).eval()
     random = torch.Generator().manual_seed(1)
     prompts = [torch.randint(3, whole.config.vocab_size, (length,), generator=random).tolist() for length in LENGTHS]
     wanted = [alone(whole, prompt) for prompt in prompts] if dist.get_rank() == 0 else []
-    model = shard.load(path, how, torch.float32, torch.device("cpu"))
+    model = shard.load(path, how, torch.float32, device)
+    engine.choose_attention(model)
+    layers = engine.choose_layers(model)
     said: dict[str, list[int]] = {}
     over = threading.Semaphore(0)
     errors: list[str] = []
@@ -64,7 +67,11 @@ def check(path: str, how: str, name: str, plans: peers.Plans) -> None:
                 over.release()
         assert all(over.acquire(timeout=60) for _ in prompts), f"{name}: no answer"
         right = [said.get(str(number)) == tokens for number, tokens in enumerate(wanted)]
-        print(f"RESULT {name} {sum(right)}/{len(right)} {errors[:1]}", flush=True)
+        print(
+            f"RESULT {name} {sum(right)}/{len(right)} {errors[:1]}"
+            + (f" layers: {layers}" if device.type == "cuda" else ""),
+            flush=True,
+        )
         loop.stop(block=True, timeout=10)
     else:
         assert loop._generation_thread is not None
@@ -74,11 +81,11 @@ def check(path: str, how: str, name: str, plans: peers.Plans) -> None:
 def alone(model: torch.nn.Module, prompt: list[int]) -> list[int]:
     model.generation_config.eos_token_id = None  # type: ignore[union-attr, unused-ignore]
     settings = GenerationConfig(max_new_tokens=NEW, do_sample=False, pad_token_id=0)
-    mask = torch.ones(1, len(prompt), dtype=torch.long)
+    tokens = torch.tensor([prompt], device=model.device)
     with torch.inference_mode():
-        found = model.generate(torch.tensor([prompt]), attention_mask=mask, generation_config=settings)  # type: ignore[operator, unused-ignore]
-    tokens: list[int] = found[0, len(prompt) :].tolist()
-    return tokens
+        found = model.generate(tokens, attention_mask=torch.ones_like(tokens), generation_config=settings)  # type: ignore[operator, unused-ignore]
+    new: list[int] = found[0, len(prompt) :].tolist()
+    return new
 
 
 if __name__ == "__main__":

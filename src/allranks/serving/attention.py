@@ -31,8 +31,9 @@ def choose(model: Any) -> str:
         paged.install()
         model.config._attn_implementation = "flash_attention_2"  # its setter would look for the package
         return "allranks' paged kernels"
-    model.set_attn_implementation("sdpa")
-    return f"sdpa, WITHOUT the fast path, several times slower: {why_not}"
+    plain = "sdpa" if model._supports_sdpa else "eager"
+    model.set_attn_implementation(plain)
+    return f"{plain}, WITHOUT the fast path, several times slower: {why_not}"
 
 
 def unfit(model: Any) -> str:

@@ -5,6 +5,7 @@ Rank 0 speaks with the front, the process that has the HTTP port; the other rank
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import queue
 import signal
@@ -32,6 +33,7 @@ rank that broke it is seen to have ended first."""
 FRONT_WAIT = 60.0
 """Seconds for the HTTP process to have its port and its tokenizer; the model takes longer."""
 BROKEN = 75
+FUSED = "fused"
 NEWS = 0.5
 """Seconds between two reports of how the loop does."""
 
@@ -113,7 +115,7 @@ class Rank:
         self._say(f"loading {path}" + (f", cut by {how}: {why}" if self.world > 1 else ""), state="loading")
         shard.join(self.device, self.world)
         met = peers.connect(os.environ.get("MASTER_ADDR", "127.0.0.1")) if self.world > 1 else peers.Peers({}, {})
-        watch = peers.Watch(met, self.options.silence, lambda: self.loop.beats if self.loop else 0, self._broken)
+        watch = peers.Watch(met, self._silence(), lambda: self.loop.beats if self.loop else 0, self._broken)
         watch.start()
         context = min(self.options.context or facts.context, facts.context)
         self.loop = loop = self._start_loop(path, how, met, context)
@@ -133,17 +135,21 @@ class Rank:
             assert loop._generation_thread is not None  # start() made it
             loop._generation_thread.join()
 
+    def _silence(self) -> float:
+        return self.options.silence or (1.0 if self.device.type == "cuda" else 2.0)
+
     # ---- to the point of being ready
 
     def _start_loop(self, path: str, how: str, met: peers.Peers, context: int) -> Loop:
         options = self.options
         dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
         model = shard.load(path, how, dtype, self.device)
-        attention = choose_attention(model)
-        if self.rank == 0:
-            self._say(f"attention: {attention}")
+        self._say(f"attention: {choose_attention(model)}")
+        layers = choose_layers(model)
+        self._say(f"layers: {layers}")
         share = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        config = config_for(model, context, options.concurrent, share, level=options.compile)
+        level = 0 if layers == FUSED else options.compile
+        config = config_for(model, context, options.concurrent, share, level=level)
         fewer = "lower limits.context or limits.concurrent, or serve it with more ranks"
         with (
             shard.in_memory(f"for the cache of {options.concurrent} x {context} tokens", fewer),
@@ -286,6 +292,20 @@ def choose_attention(model: Any) -> str:
     from allranks.serving import attention
 
     return attention.choose(model)
+
+
+def choose_layers(model: Any) -> str:
+    """Fuse the model's layers where that can be done; says whose they are."""
+    if model.device.type != "cuda":
+        return "transformers'"
+    if importlib.util.find_spec("triton") is None:
+        return "transformers', unfused: triton is not installed"
+    from allranks.serving import fused
+
+    if why_not := fused.unfit(model):
+        return f"transformers', unfused: {why_not}"
+    fused.fuse(model)
+    return FUSED
 
 
 def _device() -> torch.device:

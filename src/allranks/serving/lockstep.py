@@ -11,6 +11,8 @@ from transformers.generation import ContinuousBatchingConfig
 from transformers.generation.continuous_batching.continuous_api import BackgroundThreadStatus, ContinuousBatchingManager
 from transformers.generation.continuous_batching.requests import RequestStatus
 
+from allranks.serving.batch import Batches
+from allranks.serving.graphs import Graphs
 from allranks.serving.peers import Plans
 from allranks.serving.sampling import Sampling
 
@@ -19,10 +21,11 @@ Outcome = tuple[str, list[int], bool, str]
 
 
 class Loop(ContinuousBatchingManager):  # type: ignore[misc]
-    """The manager of transformers 5.24 with five things changed.
+    """The manager of transformers 5.24 with seven things changed.
 
     The control plane is one-way; the ranks that follow never sleep; each request has its own sampling; tokens go to
-    ``deliver`` as they come, all of a step at once; and an error that ends the loop goes to ``broke``.
+    ``deliver`` as they come, all of a step at once; on a GPU ``Batches`` prepares what only decodes, and
+    ``Graphs`` says what is captured; and an error that ends the loop goes to ``broke``.
     ``how`` is what cut the model.
     """
 
@@ -43,14 +46,21 @@ class Loop(ContinuousBatchingManager):  # type: ignore[misc]
         self.output_router = Router(deliver)
         self.beats = self.current_batch = 0
         self._broke = broke
+        self._graphs: Graphs | None = None
         if not self.is_tp_driver:
             self._wake_up_loop = NoWait()
 
     def _create_batch_processor(self) -> Any:
         processor = super()._create_batch_processor()
-        for buffers in _buffers(processor.inputs_and_outputs):
-            _part_graphs(buffers, self.logit_processor)
+        if hasattr(processor.inputs_and_outputs, "io_pairs"):
+            Batches(processor.inputs_and_outputs)
+            self._graphs = self._graphs or Graphs(processor.model_runner, self.logit_processor)
         return processor
+
+    def warmup(self) -> None:
+        super().warmup()
+        if self._graphs:
+            self._graphs.capture_prefills(self.model)
 
     def _generation_loop_body(self, batch_processor: Any, bootstrapping: bool) -> bool:
         self.beats += 1
@@ -70,21 +80,6 @@ class Loop(ContinuousBatchingManager):  # type: ignore[misc]
         if cache is None:
             return 0.0
         return float(1.0 - cache.pool.num_free_sectors / max(cache.num_sectors, 1))
-
-
-def _buffers(inputs: Any) -> list[Any]:
-    """Where graphs are kept: in one place, or with asynchronous batching in two that take turns."""
-    pairs = getattr(inputs, "io_pairs", None)
-    return [inputs] if pairs is None else [pair.device_io for pair in pairs]
-
-
-def _part_graphs(buffers: Any, sampling: Sampling) -> None:
-    """Keep graphs of steps that sample otherwise apart: transformers goes by their shapes alone."""
-    if getattr(buffers, "parted", False):
-        return
-    by_shape = buffers._get_graph_key
-    buffers._get_graph_key = lambda: (*by_shape(), *sampling.variant)
-    buffers.parted = True
 
 
 class OneWay:
@@ -180,7 +175,7 @@ def config_for(
         max_batch_tokens=max(chunk, concurrent),
         max_requests_per_batch=concurrent,
         max_blocks_per_request=-(-context // page) + 1 if fast else 0,
-        use_cuda_graph=(False, True) if fast else False,
+        use_cuda_graph=fast,
         use_async_batching=fast,
         default_compile_level=level if fast else 0,
         auto_switch_to_flash=False,

@@ -28,9 +28,10 @@ class Options:
     """One gang's way of serving. ``context`` 0 means the model's own; sizes are bytes, times seconds.
 
     ``key_env`` and ``key_file`` say where the API key is. ``drain`` is how long running requests may take to end once
-    the gang is told to. A rank is given up for lost when it is silent for ``silence``, and the gang when its loop
+    the gang is told to. A rank is given up for lost when it is silent for ``silence`` (0: 1 on a
+    GPU, 2 on CPUs, where other work may keep it from speaking), and the gang when its loop
     stands still for ``stall`` although nothing as long was seen at warm-up. ``compile`` is how much of a decoding step
-    is compiled on a GPU, 0 to 3: a faster step for a start that takes minutes.
+    is compiled on a GPU, 0 to 3, where layers are not fused: a faster step for a start that takes minutes.
     """
 
     model: str
@@ -48,7 +49,7 @@ class Options:
     key_file: str = ""
     chat_template: str = ""
     drain: float = 25.0
-    silence: float = 2.0
+    silence: float = 0.0
     stall: float = 3.0
     compile: int = 0
 

@@ -14,6 +14,8 @@ import torch
 import triton
 import triton.language as tl
 
+from allranks.serving.kernels import Pages, length_of
+
 MOST_PARTS = 32
 NO_WINDOW = (-1, -1)
 PROGRAMS = 264
@@ -44,11 +46,11 @@ def _write(
 def _attend(
     Q, KC, VC, TABLE, LENGTHS, OUT, PART, PEAK, SUM, scale, q_row, q_head, kc_page, kc_slot, vc_page, vc_slot, t_row,
     o_row, o_head, PAGE: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
-    PARTS: tl.constexpr, HEADS: tl.constexpr,
+    PARTS: tl.constexpr, HEADS: tl.constexpr, CUMULATIVE: tl.constexpr,
 ):  # fmt: skip
     """One row, one key-value head with its ``G`` query heads, one part of the keys: a softmax that is kept open."""
     row, head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    length = tl.load(LENGTHS + row) + 1
+    length = length_of(LENGTHS, row, CUMULATIVE) + 1
     d, g = tl.arange(0, D), tl.arange(0, GP)
     asked = g < G
     q = tl.load(Q + row * q_row + (head * G + g[:, None]) * q_head + d[None, :], mask=asked[:, None], other=0.0)
@@ -114,31 +116,43 @@ def flash_attn_with_kvcache(
     ``cache_seqlens`` is what each row has already; its new key and value are written behind that.
     """
     _must_be_whole(window_size)
-    rows, _one, queries, size = q.shape
-    page, heads = k_cache.shape[1], k_cache.shape[2]
-    group = queries // heads
+    page, heads, size = k_cache.shape[1:]
     scale = size**-0.5 if softmax_scale is None else softmax_scale
-    q, k, v = q[:, 0], k[:, 0], v[:, 0]
-    caches = (k_cache.stride(0), k_cache.stride(1), v_cache.stride(0), v_cache.stride(1), block_table.stride(0))
-    _write[(rows,)](
-        k, v, k_cache, v_cache, block_table, cache_seqlens, k.stride(0), k.stride(1), v.stride(0), v.stride(1), *caches,
+    k, v = k[:, 0], v[:, 0]
+    _write[(len(q),)](
+        k, v, k_cache, v_cache, block_table, cache_seqlens, k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+        k_cache.stride(0), k_cache.stride(1), v_cache.stride(0), v_cache.stride(1), block_table.stride(0),
         PAGE=page, SIZE=heads * size, D=size, PADDED=triton.next_power_of_2(heads * size), num_warps=4,
     )  # fmt: skip
+    return attend(q[:, 0], Pages(k_cache, v_cache, block_table, cache_seqlens), scale, cumulative=False).unsqueeze(1)
+
+
+def attend(q: torch.Tensor, pages: Pages, scale: float, cumulative: bool = True) -> torch.Tensor:
+    """Attend with q [rows, heads, D] to all that each row has in ``pages``, the newest too -> as q, contiguous.
+
+    ``cumulative``: the lengths are given by where each row's begin and end, counting the newest; else as they are,
+    without it.
+    """
+    rows, queries, size = q.shape
+    keys, values, table, lengths = pages
+    page, heads = keys.shape[1], keys.shape[2]
+    group = queries // heads
     out = torch.empty(rows, queries, size, dtype=q.dtype, device=q.device)
     parts = parts_for(rows * heads)
     shape = rows * queries * parts if parts > 1 else 0
     part = torch.empty(shape * size, dtype=torch.float32, device=q.device)
     peak, total = torch.empty(2, shape, dtype=torch.float32, device=q.device)
     _attend[(rows, heads, parts)](
-        q, k_cache, v_cache, block_table, cache_seqlens, out, part, peak, total, scale, q.stride(0), q.stride(1),
-        *caches, out.stride(0), out.stride(1), PAGE=page, G=group, GP=max(16, triton.next_power_of_2(group)), D=size,
-        BLOCK=min(64, page), PARTS=parts, HEADS=heads, num_warps=4, num_stages=3,
+        q, keys, values, table, lengths, out, part, peak, total, scale, q.stride(0), q.stride(1), keys.stride(0),
+        keys.stride(1), values.stride(0), values.stride(1), table.stride(0), out.stride(0), out.stride(1),
+        PAGE=page, G=group, GP=max(16, triton.next_power_of_2(group)), D=size, BLOCK=min(64, page), PARTS=parts,
+        HEADS=heads, CUMULATIVE=cumulative, num_warps=4, num_stages=3,
     )  # fmt: skip
     if parts > 1:
         _merge[(rows, queries)](
             part, peak, total, out, out.stride(0), out.stride(1), G=group, D=size, PARTS=parts, HEADS=heads
         )
-    return out.unsqueeze(1)
+    return out
 
 
 def _must_be_whole(window: tuple[int, int]) -> None:

@@ -6,6 +6,7 @@ without telling the others, and a request with a seed gets the same answer whate
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -75,6 +76,10 @@ class Sampling:
         """Scores [rows, vocabulary] of which the largest is the next token."""
         if not self.draws:
             return scores
+        if scores.is_cuda and not self.filters and importlib.util.find_spec("triton"):
+            from allranks.serving import kernels
+
+            return kernels.drawn(scores, settings)
         count = scores.size(0)
         temperature, top_p = settings[:2, :count].contiguous().view(torch.float32)
         top_k, seed, position = settings[2:ROWS, :count].long()
