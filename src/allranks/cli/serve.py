@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -59,35 +58,19 @@ def command(spec: str | None, engine: str, detach: bool, **options: Any) -> int:
     if detach or service.replicas > 1:  # lines of several gangs would tell nothing
         return _until_ready(run, ready, address)
     if plan.address:
-        click.echo(f"allranks: {run.name} will answer at {address}", err=True)
+        say.line(f"{run.name} will answer at {address}")
     from allranks.cli.follow import follow
 
     return follow(chosen, run)
 
 
 def plan_of(engine: Engine, service: Service, folder: Path) -> Plan:
-    """Render the gang of a service. Raises SpecError for a model that a gang of that size cannot serve."""
-    from dataclasses import replace
-
+    """Render a service. Raises SpecError for a model that a gang of that size cannot serve."""
     from allranks.engines.engine import CanServe
-    from allranks.spec.write import dump
 
-    if isinstance(engine, CanServe):
-        return engine.plan_service(service, folder)
-    if service.replicas != 1 and engine.name == "local":
-        raise SpecError(
-            f"replicas: found {service.replicas}; engine local runs one gang; start another with its own --name, --port"
-        )
-    if service.model is None:
-        return replace(engine.plan(service.gang(), folder), spec=dump(service))
-    from allranks.serving.check import must_be_servable
-    from allranks.serving.options import of_service, serving
-
-    if service.api_key and service.api_key.secret and engine.name == "local":
-        raise SpecError("api_key.secret: there are no Secrets on this machine; use api_key.env or api_key.file")
-    options = of_service(service, folder)
-    must_be_servable(service, options)
-    return replace(engine.plan(serving(service, options, sys.executable), folder), spec=dump(service))
+    if not isinstance(engine, CanServe):
+        raise EngineError(f"engine {engine.name} runs no services")
+    return engine.plan_service(service, folder)
 
 
 def _service(spec: str | None, options: Mapping[str, Any]) -> tuple[Service, Path]:

@@ -153,7 +153,7 @@ class CanPretend(Protocol):
 
 @runtime_checkable
 class CanServe(Protocol):
-    """The engine has a way of its own to run a service, its HTTP included."""
+    """The engine can run a service, its HTTP included."""
 
     def plan_service(self, service: Service, folder: Path) -> Plan:
         """Render the service, as ``plan`` does a job. Raises SpecError."""

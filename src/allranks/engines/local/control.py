@@ -41,6 +41,7 @@ from allranks.node.status import Status
 
 if TYPE_CHECKING:
     from allranks.spec.job import Job
+    from allranks.spec.service import Service
 
 SUPERVISOR = Path(node.__file__).with_name("__main__.py")
 """By its path and not by -m, which would let modules of the current folder stand in for the standard library's."""
@@ -100,6 +101,11 @@ class LocalEngine:
         from allranks.engines.local import plan
 
         return plan.plan(job, folder, other)
+
+    def plan_service(self, service: Service, folder: Path) -> Plan:
+        from allranks.engines.local import serving
+
+        return serving.plan_service(service, folder)
 
     def submit(self, plan: Plan, *, detach: bool) -> LocalRun:
         run = RunDir(Path(plan.documents[0]["state"]))
