@@ -56,9 +56,10 @@ def test_a_name_is_free_again_once_its_run_is_over_and_not_before(space: Space) 
     spec = space.spec(run=["true"])
     assert space.allranks("run", "--engine", "jobset", str(spec)).returncode == 0
     space.start("jobset", space.spec())
-    done = space.allranks("run", "--engine", "jobset", str(spec))
-    assert done.returncode == 69
-    assert "a run named gang is alive in namespace" in done.stderr
+    for engine in ("jobset", "pytorchjob"):
+        done = space.allranks("run", "--engine", engine, str(spec))
+        assert done.returncode == 69
+        assert f"a run named gang is alive in namespace {space.name} (engine jobset)" in done.stderr
     assert space.allranks("cancel", "gang").returncode == 0
 
 

@@ -82,6 +82,21 @@ def test_a_context_that_leads_nowhere_is_named(tmp_path: Path, fields: dict[str,
     assert words in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [{"contexts": 5}, {"clusters": {}}, {"users": [1]}, {"clusters": [{"name": "c", "cluster": "https://c"}]}],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_what_is_no_list_of_entries_is_named(tmp_path: Path, fields: dict[str, Any]) -> None:
+    with pytest.raises(EngineError, match=rf"config: {next(iter(fields))}: found .*, allowed is"):
+        load(write(tmp_path / "config", **fields))
+
+
+def test_a_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="Is a directory"):
+        load(tmp_path)
+
+
 def test_a_plugin_that_is_not_installed_is_named_with_its_own_hint(tmp_path: Path) -> None:
     user = {"exec": {"command": "no-such-plugin", "installHint": "get it from your cloud"}}
     access = load(write(tmp_path / "config", users=[{"name": "u", "user": user}]))

@@ -102,7 +102,7 @@ class Access:
 def load(env: Mapping[str, str] = os.environ) -> Access:
     """Raises EngineError when there is no kubeconfig, or its context leads nowhere."""
     files = _files(env)
-    found = [file for file in files if file.is_file()]
+    found = [file for file in files if file.exists()]
     if found:
         return _chosen(_merged(found), ", ".join(map(str, found)))
     if env.get("KUBERNETES_SERVICE_HOST") and (ACCOUNT / "token").is_file():
@@ -134,10 +134,20 @@ def _merged(files: list[Path]) -> dict[str, Any]:
         read = _read(file)
         whole["current-context"] = whole["current-context"] or read.get("current-context", "")
         for plural in ("clusters", "users", "contexts"):
-            for entry in read.get(plural) or ():
-                content = _absolute(entry.get(plural[:-1]) or {}, file.parent)
-                whole[plural].setdefault(str(entry.get("name")), content)
+            for name, content in _entries(read.get(plural), f"the kubeconfig {file}: {plural}", plural[:-1]):
+                whole[plural].setdefault(name, _absolute(content, file.parent))
     return whole
+
+
+def _entries(listed: object, where: str, singular: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each entry's name and content. Raises EngineError for what is none."""
+    if not isinstance(listed, list | None):
+        raise EngineError(f"{where}: found {listed!r}, allowed is a list of entries with 'name' and {singular!r}")
+    for entry in listed or ():
+        content = entry.get(singular) or {} if isinstance(entry, dict) else None
+        if not isinstance(content, dict):
+            raise EngineError(f"{where}: found {entry!r}, allowed is an entry with 'name' and a mapping {singular!r}")
+        yield str(entry.get("name")), content
 
 
 def _read(file: Path) -> dict[str, Any]:

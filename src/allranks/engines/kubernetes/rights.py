@@ -39,7 +39,7 @@ def rights(kinds: Iterable[Kind], *, queue: bool = False) -> list[Right]:
     own = [Right(kind, ("get", "list", "create", "delete"), "run, status, list, cancel") for kind in kinds]
     return [
         *own,
-        Right(CONFIGMAP, ("create", "patch", "delete"), "run: the agent and its plan"),
+        Right(CONFIGMAP, ("get", "create", "patch", "delete"), "run: the agent and its plan"),
         Right(SECRET, ("create", "patch", "delete"), "run: what the agents know each other by"),
         Right(POD, ("get", "list"), "status: which node is where, and why one is not"),
         Right(POD_LOG, ("get",), "run, logs"),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from allranks.engines.kubernetes import delivery, render
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
-from allranks.engines.kubernetes.kinds import POD, kind_of
-from allranks.engines.kubernetes.refusals import Missing, NotInstalled, Refused, Unreachable
+from allranks.engines.kubernetes.kinds import CONFIGMAP, POD, Kind, kind_of
+from allranks.engines.kubernetes.refusals import Missing, NoRight, NotInstalled, Refused, Unreachable
 from allranks.errors import EngineError
 from allranks.node import keeper
 
@@ -117,17 +117,32 @@ def undo(client: Client, made: list[Object], namespace: str, error: BaseExceptio
 
 
 def free_the_name(client: Client, plan: Plan, namespace: str) -> None:
-    """Make room for a run: one of that name that is over goes, one that is alive is an error."""
-    main = render.main_document(plan)
-    kind, name = kind_of(main), str(main["metadata"]["name"])
+    """Make room for a run: one of that name that is over goes, on whichever engine; one that is alive is an error."""
+    for kind in _kinds_of_that_name(client, plan, namespace):
+        try:
+            there = client.get(kind, plan.name, namespace)
+        except (Missing, NotInstalled):
+            continue
+        _must_be_over(there, namespace)
+        remove(client, there, namespace, GONE_WITHIN)
+    _remove_leftovers(client, plan, namespace)
+
+
+def _kinds_of_that_name(client: Client, plan: Plan, namespace: str) -> list[Kind]:
+    """The engine's own kind, and that of a run whose agent's files have the name: it may be another engine's."""
+    kinds = [kind_of(render.main_document(plan))]
     try:
-        there = client.get(kind, name, namespace)
-    except (Missing, NotInstalled):
-        _remove_leftovers(client, plan, namespace)
-        return
-    labels = there["metadata"].get("labels") or {}
+        files = client.get(CONFIGMAP, delivery.name_of(plan.name), namespace)
+    except (Missing, NoRight):  # Roles of older versions do not have it
+        return kinds
+    owners = [kind_of(owner) for owner in files["metadata"].get("ownerReferences") or () if owner["name"] == plan.name]
+    return [*kinds, *(kind for kind in owners if kind not in kinds)]
+
+
+def _must_be_over(there: Object, namespace: str) -> None:
+    kind, name, labels = kind_of(there).kind, there["metadata"]["name"], there["metadata"].get("labels") or {}
     if delivery.RUN not in labels:
-        raise EngineError(f"{kind.kind} {name} exists already in namespace {namespace}, and allranks did not make it; "
+        raise EngineError(f"{kind} {name} exists already in namespace {namespace}, and allranks did not make it; "
                           "give this run another name: '--name OTHER'")  # fmt: skip
     if not ending(there):
         raise EngineError(
@@ -135,8 +150,6 @@ def free_the_name(client: Client, plan: Plan, namespace: str) -> None:
             f"Watch it with 'allranks logs -f {name}', end it with 'allranks cancel {name}', "
             "or give this one another name: '--name OTHER'."
         )
-    remove(client, there, namespace, GONE_WITHIN)
-    _remove_leftovers(client, plan, namespace)
 
 
 def _remove_leftovers(client: Client, plan: Plan, namespace: str) -> None:
