@@ -18,6 +18,17 @@ IDENTITY = re.compile(
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also the tests that take a minute or more each")
+    parser.addoption("--fuzz-cases", type=int, default=150, metavar="N", help="requests of the HTTP fuzz  [150]")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("long") and not config.getoption("--long"):
+            item.add_marker(pytest.mark.skip(reason="takes minutes: pytest --long runs it"))
+
+
 def pytest_configure() -> None:
     adopt_orphans()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a script has it ignored

@@ -26,16 +26,13 @@ NO_CLUSTER = "no cluster: "
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="also the cluster tests that take a minute or more each")
     parser.addoption("--record", action="store_true", help="write the operators' contracts anew instead of comparing")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whatever here needs a cluster has the mark `cluster`; what is marked `long` runs only when it is asked for."""
+    """Whatever here needs a cluster has the mark `cluster`."""
     for item in items:
-        if item.get_closest_marker("long") and not config.getoption("--long"):
-            item.add_marker(pytest.mark.skip(reason="takes minutes: pytest --long runs it"))
         if item.path.is_relative_to(HERE) and "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
 

@@ -1,10 +1,11 @@
 """What every rank of test_exact runs: each model, cut, against the whole one and ``generate``. Prints a line a model.
 
-``python -m tests.serving.exact FOLDER HOW/ARCHITECTURE ...``
+``python -m tests.serving.exact FOLDER REQUESTS CONCURRENT HOW/ARCHITECTURE ...``
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
@@ -22,22 +23,26 @@ LENGTHS = (5, 17, 40, 9, 64, 33)
 
 
 def main() -> None:
-    folder, wanted = Path(sys.argv[1]), sys.argv[2:]
+    folder, count, concurrent, wanted = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
     world = int(os.environ["WORLD_SIZE"])
     device = engine._device()
     shard.join(device, world)
     plans = peers.Plans(peers.connect(os.environ["MASTER_ADDR"]), dist.get_rank())
     for name in wanted:
         how, _, architecture = name.partition("/")
-        check(str(folder / architecture), how, name, plans, device)
+        check(str(folder / architecture), how, name, plans, device, count, concurrent)
     sys.stdout.flush()
     os._exit(0)
 
 
-def check(path: str, how: str, name: str, plans: peers.Plans, device: torch.device) -> None:
+def check(
+    path: str, how: str, name: str, plans: peers.Plans, device: torch.device, count: int, concurrent: int
+) -> None:
+    """``count`` requests, each coming into the midst of those before it, ``concurrent`` of them at a time."""
     whole = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).to(device).eval()
     random = torch.Generator().manual_seed(1)
-    prompts = [torch.randint(3, whole.config.vocab_size, (length,), generator=random).tolist() for length in LENGTHS]
+    lengths = list(itertools.islice(itertools.cycle(LENGTHS), count))
+    prompts = [torch.randint(3, whole.config.vocab_size, (length,), generator=random).tolist() for length in lengths]
     wanted = [alone(whole, prompt) for prompt in prompts] if dist.get_rank() == 0 else []
     model = shard.load(path, how, torch.float32, device)
     engine.choose_attention(model)
@@ -57,7 +62,7 @@ def check(path: str, how: str, name: str, plans: peers.Plans, device: torch.devi
         errors.append(repr(error))
         over.release(len(prompts))
 
-    loop = Loop(model, how, config_for(model, 128, 4, dist.get_world_size()), plans, deliver, broke)
+    loop = Loop(model, how, config_for(model, 128, concurrent, dist.get_world_size()), plans, deliver, broke)
     with torch.inference_mode():
         loop.start()
     if dist.get_rank() == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -13,20 +14,24 @@ from hypothesis import HealthCheck, given, settings  # noqa: E402
 from tests.serving.conftest import KEY  # noqa: E402
 from tests.serving.service import Serving  # noqa: E402
 
-pytestmark = [pytest.mark.gang, pytest.mark.torch, pytest.mark.filterwarnings("default")]
+pytestmark = [
+    pytest.mark.gang,
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.timeout(3600),  # for --fuzz-cases 10000
+]
 HELD = {"authorization": f"Bearer {KEY}"}
-CASES = 15
-"""Of each path; ``--hypothesis-profile=thorough`` draws many more."""
 SHORT = 3
 
 
-def test_no_request_breaks_the_service(service: Serving) -> None:
+def test_no_request_breaks_the_service(service: Serving, pytestconfig: pytest.Config) -> None:
     # Its pytest plugin does not go with pytest 9: the strategies are used without it.
     description = schemathesis.openapi.from_url(f"{service.url}/openapi.json", headers=HELD)
     operations = [result.ok() for result in description.get_all_operations()]
     assert len(operations) == 10
-    thorough = settings.get_current_profile_name() == "thorough"
-    most = settings.default.max_examples if thorough and settings.default else CASES
+    varied = [operation for operation in operations if operation.body or operation.query]
+    most = -(-pytestconfig.getoption("--fuzz-cases") // len(varied))  # of the others there is one case each
+    statuses: Counter[tuple[str, int]] = Counter()
     for operation in operations:
 
         @settings(max_examples=most, suppress_health_check=list(HealthCheck), deadline=None, database=None)
@@ -34,10 +39,13 @@ def test_no_request_breaks_the_service(service: Serving) -> None:
         def check(case: Any) -> None:
             _shorten(case)
             answer = case.call(headers=HELD)
+            statuses[case.formatted_path, answer.status_code] += 1
             assert answer.status_code < 500, answer.text
             case.validate_response(answer, checks=[_conforms()])
 
         check()
+    print(f"{statuses.total()} cases: {dict(statuses)}")
+    assert statuses.total() >= pytestconfig.getoption("--fuzz-cases")
     assert service.ready()
 
 
