@@ -14,9 +14,9 @@ from allranks.errors import EngineError
 from tests.cli.conftest import ENTRY, Allranks
 
 
-@pytest.mark.parametrize("verb", main.VERBS)
+@pytest.mark.parametrize("verb", [*main.VERBS, "bench serve"])
 def test_every_verb_has_help_that_fits_a_screen(allranks: Allranks, verb: str) -> None:
-    said = allranks(verb, "--help")
+    said = allranks(*verb.split(), "--help")
     assert said.code == 0
     assert said.out.startswith(f"Usage: allranks {verb}")
     assert len(said.out.splitlines()) <= 24

@@ -24,7 +24,19 @@ BACKENDS = ("auto", "nccl", "gloo")
 MEMORY = ("nccl", "symmetric", "torch")
 
 
-@click.command()
+class Bench(click.Command):
+    """Measures a gang, but ``bench serve`` is a command of its own: it asks an endpoint that is there already."""
+
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
+        """Hand on what comes behind ``serve``."""
+        if args[:1] != ["serve"]:
+            return super().make_context(info_name, args, *rest, **extra)
+        from allranks.cli.bench_serve import command as serve
+
+        return serve.make_context(f"{info_name} serve", args[1:], *rest, **extra)
+
+
+@click.command(cls=Bench)
 @click.argument("collective", required=False, type=click.Choice([*NAMES, "all"]), metavar="[COLLECTIVE]")
 @click.option("--engine", default="local", metavar="E", help="Where it runs.  [default: local]")
 @click.option("--spec", metavar="FILE", help="A job's file; all but its command.")
@@ -48,7 +60,7 @@ MEMORY = ("nccl", "symmetric", "torch")
 @click.option("--html", type=click.Path(), metavar="FILE", help="Write a page, complete in itself.")
 @out.output_option("json", "yaml")
 def command(output: str | None, **options: Any) -> int:
-    """Measure all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, sendrecv or all; Ctrl-C ends it early."""
+    """Measure all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, sendrecv, all; serve URL: an endpoint."""
     from allranks.cli.bench_show import Show
 
     _check(options)
