@@ -44,9 +44,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument(
-        "--requests", type=int, default=96, help="of a round; classic gets one a client"
-    )
+    parser.add_argument("--requests", type=int, default=96, help="of a round; classic gets one a client")
     parser.add_argument("--prompt", type=int, default=32)
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--hidden", type=int, default=256)

@@ -165,6 +165,19 @@ def test_a_rank_that_was_asked_to_stop_is_never_blamed() -> None:
     assert cause.secondary == ()
 
 
+def test_a_rank_that_was_silent_until_it_was_ended_is_named_and_not_the_one_that_missed_it() -> None:
+    g = FakeGang()
+    g.gather()
+    g.run()
+    g.dies(0, kind="exit", message="exited with code 75", exit=75, signal=None, echo=True, missed=1)
+    g.dies(1, kind="signal", message="killed by SIGKILL", exit=137, signal="SIGKILL", asked=True)
+    g.idle()
+    cause = g.coordinator.causes[0]
+    assert (cause.rank, cause.kind, cause.signal, cause.exit) == (1, "hang", None, 75)
+    assert cause.message.startswith("rank 1 on node 0: gave no sign of life, and was ended; rank 0 had noticed")
+    assert [s.rank for s in cause.secondary] == [0]
+
+
 def test_a_rank_that_left_with_0_is_named_before_those_that_miss_it() -> None:
     g = FakeGang()
     g.gather()

@@ -210,6 +210,14 @@ def test_what_a_survivor_says_is_known_as_an_echo(tmp_path: Path, last: str) -> 
     assert death.kind == "exception"
 
 
+def test_whom_a_rank_missed_is_read_from_its_last_words(tmp_path: Path) -> None:
+    death = said(
+        tmp_path, "serving: rank 0: Timed out waiting for a sign of life of rank 12, for 2 s\n", status=75 << 8
+    )
+    assert (death.survivor, death.missed) == (True, 12)
+    assert said(tmp_path, "RuntimeError: Timed out waiting 2000ms\n", status=1 << 8).missed is None
+
+
 def test_a_watchdogs_abort_is_an_echo_and_says_why(tmp_path: Path) -> None:
     text = (
         "[rank2]:[E1128 12:00:00 ProcessGroupNCCL.cpp:616] [Rank 2] Watchdog caught collective operation timeout: "

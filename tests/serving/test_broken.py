@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import json
 import os
 import signal
 import subprocess
@@ -60,6 +61,9 @@ def test_ranks_that_are_killed_or_stopped_break_requests_at_once_and_the_gang_se
             wait("it serves again", service.ready, seconds=120)
             answer = service.ask("/generate", {"prompt": "The for", "max_tokens": 9, "temperature": 0})[1]
             assert answer["text"] == wanted
+        causes = json.loads(service.cli("status", "broken", "-o", "json").stdout)["causes"]
+        named = [(cause["rank"], cause["kind"]) for cause in causes]
+        assert named == [(1, "signal"), (1, "hang"), (0, "hang"), (0, "signal")], causes
         told = service.cli("status", "broken").stdout
         assert "restarts 4 of 9" in told
         assert "rank 1 on node 0: killed by SIGKILL" in told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Dict, List, Optional, Sequence
 
 from allranks.node.cause import Cause, Secondary
@@ -42,11 +42,13 @@ class Attempt:
         """The cause by order and kind: the first rank that fell by itself and not as another's echo.
 
         A rank that ended with a ``final`` code knew why, and comes before those that only fell. Where all are echoes of
-        a rank that had ended with 0 before, that one left the others alone.
+        a rank that had ended with 0 before, that one left the others alone; where one of them missed a rank that had to
+        be ended, it is that one.
         """
         own = [death for death in self.failures if not death.asked] or self.failures
         knowing = (death for death in own if death.exit in final)
-        culprit = next(knowing, None) or next((death for death in own if not death.survivor), own[0])
+        own_fall = (death for death in own if not death.survivor)
+        culprit = next(knowing, None) or next(own_fall, None) or self._silent(own) or own[0]
         message = f"rank {culprit.rank} on node {culprit.node}: {culprit.message}"
         code = culprit.exit
         before = list(itertools.takewhile(lambda death: not death.failed, self.deaths.values()))
@@ -70,6 +72,15 @@ class Attempt:
             log=culprit.log,
             secondary=tuple(others[:MAX_SECONDARY]),
         )
+
+    def _silent(self, own: Sequence[Death]) -> Optional[Death]:
+        """The rank that another one gave up waiting for, as a hang; it was there, until its agent ended it."""
+        for death in own:
+            missed = self.deaths.get(death.missed) if death.missed is not None else None
+            if missed is not None and missed.asked:
+                why = f"gave no sign of life, and was ended; rank {death.rank} had noticed: {death.message}"
+                return replace(missed, kind="hang", message=why, signal=None, exit=death.exit, echo=False)
+        return None
 
 
 def _those(deaths: Sequence[Death]) -> str:

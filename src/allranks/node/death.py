@@ -20,6 +20,8 @@ SURVIVOR = re.compile(
     r"connectFullMesh|Timed out (waiting|after)|barrier.*timed? ?out|"
     r"ncclCommAbort|NCCL communicator was aborted|[Cc]onnection unexpectedly closed",
 )
+# What a rank says that ends because it alone has noticed that another one is silent: serving/peers.py.
+MISSED = re.compile(r"\bTimed out waiting for a sign of life of rank (\d{1,7})\b")
 # These words too come in a DistNetworkError, of the rank that did break it.
 PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use|Errno 98\b")
 PORT = re.compile(r"\bport:? ?(\d+)")
@@ -40,7 +42,7 @@ BY_ITSELF = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signa
 class Death:
     """A rank's end. ``exit`` is the shell's code; ``asked`` is true when its agent had told it to stop before.
 
-    ``echo``: by what it said it fell because another rank had.
+    ``echo``: by what it said it fell because another rank had. ``missed`` is a rank that it says was silent.
     """
 
     rank: int
@@ -53,6 +55,7 @@ class Death:
     log: str = ""
     asked: bool = False
     echo: bool = False
+    missed: Optional[int] = None
 
     @property
     def failed(self) -> bool:
@@ -96,7 +99,9 @@ def describe(rank: int, node: int, status: int, log: str, error: str = "", asked
         message = (error or message) + (_of_the_disk(message, log) if code else "")
     message = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 3] + "..."
     echo = bool(code and SURVIVOR.search(said)) and not PORT_TAKEN.search(said)
-    return Death(rank, node, kind, message, code, name, lastwords.tail(lines), log, asked, echo)
+    missed = MISSED.search(said) if code else None
+    about = int(missed[1]) if missed else None
+    return Death(rank, node, kind, message, code, name, lastwords.tail(lines), log, asked, echo, about)
 
 
 def _from_signal(number: int, lines: Sequence[str], error: str) -> Tuple[str, str, str]:
