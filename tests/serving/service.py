@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import subprocess
@@ -41,14 +42,14 @@ class Serving:
         """What /health says, or how it fails."""
         try:
             status, body = self.ask("/health")
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             return type(getattr(error, "reason", error)).__name__
         return "healthy" if status == 200 and body["state"] == "ready" else f"{status} {body['state']}"
 
     def ready(self) -> bool:
         try:
             return self.ask("/ready")[0] == 200
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return False
 
     def ranks(self) -> dict[int, int]:

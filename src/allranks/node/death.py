@@ -73,8 +73,9 @@ class Death:
     def from_json(cls, data: Mapping[str, Any]) -> Death:
         """Raises TypeError or ValueError for anything but what ``to_json`` gives."""
         death = cls(**{**data, "tail": tuple(str(line) for line in data["tail"])})
-        if not (isinstance(death.rank, int) and isinstance(death.node, int) and isinstance(death.exit, int)):
-            raise ValueError("rank, node and exit are numbers")
+        numbers = (death.rank, death.node, death.exit, death.missed or 0)
+        if not all(isinstance(number, int) for number in numbers):
+            raise ValueError("rank, node, exit and missed are numbers")
         return death
 
 

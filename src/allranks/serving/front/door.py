@@ -19,6 +19,8 @@ OPEN = ("/", "/health", "/ready", "/metrics")
 """Paths that need no key: probes and scrapers have none, and the page asks for it."""
 HEARD, PATIENCE = 16 * 2**20, 5.0
 """Bytes and seconds of a refused request that are taken in before the answer."""
+BODY_WAIT = 30.0
+"""Seconds for the next piece of a body."""
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
@@ -85,14 +87,19 @@ def too_large(most: int) -> Refused:
 
 
 class _Measured:
-    """Counts what comes in, where no header told its size."""
+    """Counts what comes in, where no header told its size, and does not wait for ever for the rest of it."""
 
     def __init__(self, receive: Receive, most: int) -> None:
         self._receive, self._left, self._most = receive, most, most
+        self._more = True
 
     async def __call__(self) -> Any:
-        message = await self._receive()
+        try:  # once all of it is there, what is awaited is the client's leaving
+            message = await asyncio.wait_for(self._receive(), BODY_WAIT if self._more else None)
+        except asyncio.TimeoutError:
+            raise Refused(408, f"the body was not complete: nothing came for {BODY_WAIT:g} s") from None
         if message["type"] == "http.request":
+            self._more = bool(message.get("more_body"))
             self._left -= len(message.get("body", b""))
             if self._left < 0:
                 raise too_large(self._most)

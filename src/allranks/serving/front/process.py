@@ -21,6 +21,7 @@ import uvicorn
 from allranks.serving import folder
 from allranks.serving.folder import UNFIT
 from allranks.serving.front.app import make
+from allranks.serving.front.connection import Connection
 from allranks.serving.front.link import Link
 from allranks.serving.front.metrics import Metrics
 from allranks.serving.front.texts import Texts
@@ -61,8 +62,8 @@ async def _serve(options: Options, key: str, listener: socket.socket, texts: Tex
     link = Link(options, Metrics(), texts.eos)
     reader, writer = await asyncio.open_connection(sock=end, limit=2**26)
     config = uvicorn.Config(
-        make(options, link, texts, key), log_level="warning", access_log=False, backlog=2048, timeout_keep_alive=65,
-        server_header=False, lifespan="off",
+        make(options, link, texts, key), http=Connection, log_level="warning", access_log=False, backlog=2048,
+        timeout_keep_alive=65, server_header=False, lifespan="off",
     )  # fmt: skip
     server = Server(config)
     writer.write(encode({"op": "up"}))
@@ -70,7 +71,7 @@ async def _serve(options: Options, key: str, listener: socket.socket, texts: Tex
     listening = asyncio.ensure_future(link.listen(reader, writer))
     await asyncio.wait([serving, listening], return_when=asyncio.FIRST_COMPLETED)
     await asyncio.sleep(AFTERWARDS)
-    server.force_exit = server.should_exit = True
+    server.should_exit = True  # answers that are being written are written to their end
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(serving, AFTERWARDS)
     os._exit(0)
