@@ -1,0 +1,156 @@
+"""kill -9 and SIGSTOP of every rank of a service in turn, under load: what its clients saw, and when it served again.
+
+``python bench/kills.py --times 20``. Clients ask for one greedy answer over and over. Every answer that claims to be
+whole must be that answer; no request may outlive its timeout; /health must say so within 5 s; the cause must name the
+rank. The exit code is 1 when any of this does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from allranks.bench.load.ask import Seen, Wish, ask  # noqa: E402
+from allranks.bench.load.wire import Endpoint, Exchange, Failed  # noqa: E402
+from allranks.node.listen import free_port  # noqa: E402
+
+CLI = [sys.executable, "-m", "allranks"]
+HEALTH_LIMIT = 5.0
+AGAIN_LIMIT = 120.0
+SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--new", type=int, default=200)
+    parser.add_argument("--timeout", type=float, default=60)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place, service(Path(place), args) as (port, env):
+        told = asyncio.run(Test(args, Endpoint("127.0.0.1", port), env).run())
+    print(json.dumps(told))
+    return int(told["recovered"] != args.times or any(told["wrong"].values()))
+
+
+@contextlib.contextmanager
+def service(place: Path, args: argparse.Namespace) -> Iterator[tuple[int, dict[str, str]]]:
+    from tests.serving import models
+
+    models.save_tokenizer(models.save(place / "model"))
+    port = free_port()
+    head = f"kind: Service\nname: killed\nmodel: {place / 'model'}\nranks_per_node: {args.ranks}\nport: {port}\n"
+    (place / "service.yaml").write_text(f"{head}failure: {{restarts: 1000, grace: 10s}}\n")
+    env = {**os.environ, "XDG_STATE_HOME": str(place / "state"), "XDG_CACHE_HOME": str(place / "cache")}
+    subprocess.run([*CLI, "serve", str(place / "service.yaml"), "--detach"], env=env, check=True, stdout=sys.stderr)
+    try:
+        yield port, env
+    finally:
+        subprocess.run([*CLI, "cancel", "killed"], env=env, check=False, stderr=subprocess.DEVNULL)
+
+
+class Test:
+    """Clients that go on for as long as ranks are broken, and what both find."""
+
+    def __init__(self, args: argparse.Namespace, endpoint: Endpoint, env: dict[str, str]) -> None:
+        self.args, self.endpoint, self.env = args, endpoint, env
+        body = {"prompt": "The for statement", "max_tokens": args.new, "temperature": 0, "stream": True}
+        self.wish = Wish("/v1/completions", {**body, "stream_options": {"include_usage": True}})
+        self.found: list[Seen] = []
+        self.wrong: Counter[str] = Counter()
+
+    async def run(self) -> dict[str, Any]:
+        right = await self._ask()
+        if right.error:
+            raise SystemExit(f"the first request failed: {right.message}")
+        clients = [asyncio.ensure_future(self._client()) for _ in range(self.args.clients)]
+        rows = [await self._break(number) for number in range(self.args.times)]
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+        done = [seen for seen in self.found if seen.ended]
+        self.wrong["truncated in silence"] = sum(seen.whole and seen.text != right.text for seen in done)
+        self.wrong["longer than the timeout"] = sum(seen.error == "timeout" for seen in done)
+        back = [row["again"] for row in rows if row["again"] is not None]
+        noticed = [row["noticed"] or AGAIN_LIMIT for row in rows]
+        return {
+            "times": len(rows), "recovered": len(back), "wrong": dict(self.wrong),
+            "answers": sum(seen.whole for seen in done), "errors": Counter(seen.error for seen in done if seen.error),
+            "health_false_s": spread(noticed), "serving_again_s": spread(back), "load": os.getloadavg()[0],
+        }  # fmt: skip
+
+    async def _ask(self) -> Seen:
+        seen = Seen(time.perf_counter())
+        self.found.append(seen)
+        await ask(self.endpoint, self.wish, self.args.timeout, seen)
+        return seen
+
+    async def _client(self) -> None:
+        while True:
+            if (await self._ask()).error:
+                await asyncio.sleep(0.2)
+
+    async def _break(self, number: int) -> dict[str, Any]:
+        """One rank, one signal."""
+        rank = number // len(SIGNALS) % self.args.ranks
+        how = SIGNALS[number % len(SIGNALS)]
+        await asyncio.sleep(1)  # in the midst of answers
+        os.kill((await self._status())["nodes"][0]["ranks"][rank]["pid"], how)
+        began = time.perf_counter()
+        noticed = await self._until("/health", False, began)
+        again = await self._until("/ready", True, began)
+        cause = (await self._status())["causes"][-1]
+        self.wrong["/health late"] += noticed is None or noticed > HEALTH_LIMIT
+        self.wrong["another rank named"] += cause["rank"] != rank
+        row = {"rank": rank, "signal": how.name, "noticed": noticed, "again": again, "cause": cause["message"]}
+        print(json.dumps(row), flush=True)
+        return row
+
+    async def _until(self, path: str, wanted: bool, began: float) -> float | None:
+        """Seconds since ``began`` until the path says 200, or no longer does; None when that takes too long."""
+        while time.perf_counter() - began < AGAIN_LIMIT:
+            if await self._is_well(path) == wanted:
+                return round(time.perf_counter() - began, 2)
+            await asyncio.sleep(0.05)
+        return None
+
+    async def _is_well(self, path: str) -> bool:
+        exchange = Exchange(self.endpoint)
+        try:
+            await asyncio.wait_for(exchange.ask("GET", path), 5)
+        except (Failed, asyncio.TimeoutError):
+            return False
+        finally:
+            exchange.close()
+        return exchange.status == 200
+
+    async def _status(self) -> dict[str, Any]:
+        command = [*CLI, "status", "killed", "-o", "json"]
+        process = await asyncio.create_subprocess_exec(*command, env=self.env, stdout=asyncio.subprocess.PIPE)
+        found: dict[str, Any] = json.loads((await process.communicate())[0])
+        return found
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    return {"median": round(statistics.median(values), 2), "max": max(values)} if values else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
