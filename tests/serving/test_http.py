@@ -14,6 +14,7 @@ import pytest
 
 openai = pytest.importorskip("openai")
 
+from allranks.cli.main import call  # noqa: E402
 from tests.serving.conftest import KEY  # noqa: E402
 from tests.serving.service import Serving, wait  # noqa: E402
 
@@ -117,6 +118,25 @@ def test_bad_input_is_told_in_the_shape_of_openai(service: Serving, body: Any, s
     found, told = service.ask("/v1/completions", body, **HELD)
     assert (found, set(told["error"])) == (status, {"message", "type", "param", "code"})
     assert message in told["error"]["message"]
+
+
+def test_a_body_of_50_mb_is_refused_and_not_kept(service: Serving) -> None:
+    status, told = service.ask("/v1/completions", b'{"prompt": "' + b"a" * 50_000_000 + b'"}', **HELD)
+    assert (status, told["error"]["code"]) == (413, "body_too_large")
+    assert service.ready()
+
+
+def test_its_own_load_generator_is_answered_streaming_and_not(
+    service: Serving, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("A_KEY", KEY)
+    words = ["--key-env", "A_KEY", "--requests", "6", "--prompt", "3-20", "--new", "5-9", "-o", "json"]
+    for way in ([], ["--no-stream"], ["--api", "chat"], ["--text"]):
+        assert call(["bench", "serve", service.url, "--clients", "3", *words, *way]) == 0
+        (row,) = json.loads(capfd.readouterr().out)["rows"]
+        assert (row["answers"], row["errors"], row["tokens_counted_by_server"]) == (6, {}, True)
+        assert row["prompt_tokens"] >= 6 * 3
+        assert 1 <= row["tokens"] <= 6 * 9
 
 
 def test_a_wrong_key_is_refused_where_it_counts_and_the_key_is_nowhere_to_be_read(service: Serving) -> None:

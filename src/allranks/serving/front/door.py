@@ -17,7 +17,7 @@ from allranks.serving.front.metrics import Metrics
 
 OPEN = ("/", "/health", "/ready", "/metrics")
 """Paths that need no key: probes and scrapers have none, and the page asks for it."""
-HEARD, PATIENCE = 16 * 2**20, 5.0
+HEARD, PATIENCE = 64 * 2**20, 5.0
 """Bytes and seconds of a refused request that are taken in before the answer."""
 BODY_WAIT = 30.0
 """Seconds for the next piece of a body."""
