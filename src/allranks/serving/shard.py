@@ -57,7 +57,7 @@ def in_memory(what: str, way_out: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        asked = isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "t allocate memory" in str(error)
+        asked = isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "allocate memory" in str(error)
         if not asked:
             raise
         raise Unfit(f"out of memory {what}: {error}; {way_out}") from error
