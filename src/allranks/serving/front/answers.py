@@ -204,7 +204,8 @@ async def _chunk(send: Send, value: Any) -> None:
 
 
 async def _send(send: Send, data: bytes, more: bool = True) -> None:
-    await asyncio.wait_for(send({"type": "http.response.body", "body": data, "more_body": more}), SLOWEST)
+    async with asyncio.timeout(SLOWEST):  # wait_for would make a task of every piece
+        await send({"type": "http.response.body", "body": data, "more_body": more})
 
 
 async def _gone(receive: Receive) -> None:
