@@ -1,6 +1,7 @@
 """kill -9 and SIGSTOP of every rank of a service in turn, under load: what its clients saw, and when it served again.
 
-``python bench/kills.py --times 20``. Clients ask for one greedy answer over and over. Every answer that claims to be
+``python bench/kills.py --times 20 [--model FOLDER]``; a tiny random model if none is named. Dead is when no process of
+the attempt's ranks is left. Clients ask for one greedy answer over and over. Every answer that claims to be
 whole must be that answer; no request may outlive its timeout; /health must say so within 5 s; the cause must name the
 rank. The exit code is 1 when any of this does not hold.
 """
@@ -43,6 +44,8 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--new", type=int, default=200)
     parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("--model", default="")
+    parser.add_argument("--dtype", default="auto")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as place, service(Path(place), args) as (port, env):
         told = asyncio.run(Test(args, Endpoint("127.0.0.1", port), env).run())
@@ -52,18 +55,23 @@ def main() -> int:
 
 @contextlib.contextmanager
 def service(place: Path, args: argparse.Namespace) -> Iterator[tuple[int, dict[str, str]]]:
-    from tests.serving import models
-
-    models.save_tokenizer(models.save(place / "model"))
+    model = args.model or _tiny(place / "model")
     port = free_port()
-    head = f"kind: Service\nname: killed\nmodel: {place / 'model'}\nranks_per_node: {args.ranks}\nport: {port}\n"
-    (place / "service.yaml").write_text(f"{head}failure: {{restarts: 1000, grace: 10s}}\n")
+    head = f"kind: Service\nname: killed\nmodel: {model}\nranks_per_node: {args.ranks}\nport: {port}\n"
+    (place / "service.yaml").write_text(f"{head}dtype: {args.dtype}\nfailure: {{restarts: 1000, grace: 10s}}\n")
     env = {**os.environ, "XDG_STATE_HOME": str(place / "state"), "XDG_CACHE_HOME": str(place / "cache")}
     subprocess.run([*CLI, "serve", str(place / "service.yaml"), "--detach"], env=env, check=True, stdout=sys.stderr)
     try:
         yield port, env
     finally:
         subprocess.run([*CLI, "cancel", "killed"], env=env, check=False, stderr=subprocess.DEVNULL)
+
+
+def _tiny(folder: Path) -> str:
+    from tests.serving import models
+
+    models.save_tokenizer(models.save(folder))
+    return str(folder)
 
 
 class Test:
@@ -93,6 +101,7 @@ class Test:
         return {
             "times": len(rows), "recovered": len(back), "wrong": dict(self.wrong),
             "answers": sum(seen.whole for seen in done), "errors": Counter(seen.error for seen in done if seen.error),
+            "dead_s": {how.name: spread([row["dead"] for row in rows if row["signal"] == how.name]) for how in SIGNALS},
             "health_false_s": spread(noticed), "serving_again_s": spread(back), "load": os.getloadavg()[0],
         }  # fmt: skip
 
@@ -112,14 +121,17 @@ class Test:
         rank = number // len(SIGNALS) % self.args.ranks
         how = SIGNALS[number % len(SIGNALS)]
         await asyncio.sleep(1)  # in the midst of answers
-        os.kill((await self._status())["nodes"][0]["ranks"][rank]["pid"], how)
+        pids = [one["pid"] for node in (await self._status())["nodes"] for one in node["ranks"]]
+        os.kill(pids[rank], how)
         began = time.perf_counter()
+        dead = asyncio.ensure_future(_until_dead(pids, began))
         noticed = await self._until("/health", False, began)
         again = await self._until("/ready", True, began)
         cause = (await self._status())["causes"][-1]
         self.wrong["/health late"] += noticed is None or noticed > HEALTH_LIMIT
         self.wrong["another rank named"] += cause["rank"] != rank
-        row = {"rank": rank, "signal": how.name, "noticed": noticed, "again": again, "cause": cause["message"]}
+        row = {"rank": rank, "signal": how.name, "dead": await dead, "noticed": noticed, "again": again}
+        row["cause"] = cause["message"]
         print(json.dumps(row), flush=True)
         return row
 
@@ -146,6 +158,20 @@ class Test:
         process = await asyncio.create_subprocess_exec(*command, env=self.env, stdout=asyncio.subprocess.PIPE)
         found: dict[str, Any] = json.loads((await process.communicate())[0])
         return found
+
+
+async def _until_dead(pids: Sequence[int], began: float) -> float:
+    """Seconds since ``began`` until none of them runs."""
+    while any(map(is_alive, pids)) and time.perf_counter() - began < AGAIN_LIMIT:
+        await asyncio.sleep(0.003)
+    return round(time.perf_counter() - began, 3)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
