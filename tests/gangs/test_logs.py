@@ -111,3 +111,11 @@ def test_a_command_that_fills_the_disk_ends_for_whoever_follows_it_and_so_does_t
     status = json.loads(done.stdout.partition("\nrun g:")[0])
     assert [command["phase"] for command in status["commands"]] == ["failed", "failed"]
     assert all("(the disk of its log is full: " in cause["message"] for cause in status["causes"])
+
+
+def test_a_command_is_passed_on_as_it_was_written_whatever_the_locale(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("kind: Job\nname: g\nrun: [echo, 'naïve ✓']\n", encoding="utf-8")
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = cli("run", "job.yaml", cwd=tmp_path, env=ascii_only)
+    assert done.returncode == 0, done.stderr
+    assert cli("logs", "g").stdout == "rank 0 | naïve ✓\n"

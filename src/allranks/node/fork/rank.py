@@ -40,8 +40,11 @@ class Report:
     def fail(self, code: int, text: str) -> NoReturn:
         """In the child: tell the zygote and the log, and end."""
         line = f"allranks: {text}\n".encode("utf-8", "backslashreplace")
-        os.write(self.writing, line[:4096])
-        os.write(2, line)
+        for fd in (self.writing, 2):
+            try:
+                os.write(fd, line[:4096])
+            except OSError:
+                pass  # closed already
         os._exit(code)
 
     def close(self) -> None:
@@ -86,11 +89,17 @@ def replace_by_exec(job: Job, report: Report) -> NoReturn:
     _close_all_but(report.writing)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
-        os.execvpe(job.argv[0], list(job.argv), inside.hooked(job.env))
+        env = {_bytes(name): _bytes(value) for name, value in inside.hooked(job.env).items()}
+        os.execvpe(_bytes(job.argv[0]), [*map(_bytes, job.argv)], env)
     except OSError as error:
         missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
         reason = f"cannot run {job.argv[0]}: {error.strerror}"
         report.fail(NOT_FOUND if missing else NOT_EXECUTABLE, reason)
+
+
+def _bytes(text: str) -> bytes:
+    """As the spec's file has it, whatever the locale; what Python could not decode is as it was."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _close_all_but(keep: int) -> None:

@@ -219,8 +219,15 @@ class Zygote:
         if pid:
             caller.send({"event": "spawned", "rank": job.rank, "pid": pid, "how": how, "why": why})
         elif pid == 0:
-            self._become(job, report, how)
+            self._be_rank(job, report, how)
         return pid == 0
+
+    def _be_rank(self, job: rank.Job, report: rank.Report, how: str) -> None:
+        """In the child, which must never go on as a second zygote."""
+        try:
+            self._become(job, report, how)
+        except Exception as error:  # noqa: BLE001  whatever it is, it is the end of this process
+            report.fail(SOFTWARE_ERROR, f"cannot become rank {job.rank}: {type(error).__name__}: {error}")
 
     def _job(self, message: Message) -> rank.Job:
         env = {**self._env, **message["set"]}
