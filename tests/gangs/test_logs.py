@@ -117,5 +117,5 @@ def test_a_command_is_passed_on_as_it_was_written_whatever_the_locale(tmp_path: 
     (tmp_path / "job.yaml").write_text("kind: Job\nname: g\nrun: [echo, 'naïve ✓']\n", encoding="utf-8")
     ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = cli("run", "job.yaml", cwd=tmp_path, env=ascii_only)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stdout) == (0, "rank 0 | na\\xefve \\u2713\n"), done.stderr
     assert cli("logs", "g").stdout == "rank 0 | naïve ✓\n"

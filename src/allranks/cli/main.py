@@ -6,6 +6,7 @@ Nothing heavy is imported before a verb is chosen: ``allranks --help`` is quick 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -192,7 +193,10 @@ def _say(message: str) -> None:
 
 
 def _open_streams() -> None:
-    """Where the caller closed a standard stream, write into nothing: a descriptor of ours must not take its place."""
+    """Where the caller closed a standard stream, write into nothing: a descriptor of ours must not take its place.
+
+    What a stream's encoding lacks is written with backslashes.
+    """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_RDWR)
@@ -200,6 +204,9 @@ def _open_streams() -> None:
                 os.dup2(null, descriptor)
                 os.close(null)
             setattr(sys, name, open(descriptor, "r" if name == "stdin" else "w", closefd=False))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")  # what ranks say need not fit the locale
 
 
 def _broken_pipe() -> int:
