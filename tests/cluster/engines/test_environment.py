@@ -55,6 +55,23 @@ def test_ranks_below_mpirun_are_told_the_same(space: Space, shape: dict[str, Any
 
 def test_ranks_of_a_runtime_that_the_cluster_has_are_told_the_same(space: Space, foreign: str) -> None:
     """Its pods are changed by runtimePatches or podTemplateOverrides, whichever the installed Trainer has."""
+    runtime(space, "torch")
+    ranks = environments(space, "trainjob", image=foreign, engines={"trainjob": {"runtime": space.name}})
+    assert [same(env) for env in ranks] == [expected(rank) for rank in range(4)]
+
+
+def test_a_runtime_whose_policy_numbers_no_pods_is_refused_before_anything_is_made(space: Space, foreign: str) -> None:
+    runtime(space, "mpi")
+    spec = str(space.spec(image=foreign, run=["true"], engines={"trainjob": {"runtime": space.name}}))
+    for verb in (["plan", "--check"], ["run"]):
+        done = space.allranks(*verb, "--engine", "trainjob", spec)
+        assert done.returncode == 69, done.stdout + done.stderr
+        assert f"ClusterTrainingRuntime {space.name} has the mpi policy" in done.stderr
+    assert kubectl("-n", space.name, "get", "secrets,trainjobs", "-o", "name") == ""
+
+
+def runtime(space: Space, policy: str) -> None:
+    """A ClusterTrainingRuntime of the space's name, which goes with the space."""
     pods = {"restartPolicy": "Never", "containers": [{"name": "node", "image": BASE}]}
     job = {"backoffLimit": 0, "template": {"spec": pods}}
     trained = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
@@ -62,12 +79,10 @@ def test_ranks_of_a_runtime_that_the_cluster_has_are_told_the_same(space: Space,
     kubectl("apply", "-f", "-", document={
         "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
         "metadata": {
-            "name": space.name, "labels": {OWNER: space.name, "trainer.kubeflow.org/framework": "torch"},
+            "name": space.name, "labels": {OWNER: space.name, "trainer.kubeflow.org/framework": policy},
         },
-        "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": jobs}}},
+        "spec": {"mlPolicy": {"numNodes": 1, policy: {}}, "template": {"spec": {"replicatedJobs": jobs}}},
     })  # fmt: skip
-    ranks = environments(space, "trainjob", image=foreign, engines={"trainjob": {"runtime": space.name}})
-    assert [same(env) for env in ranks] == [expected(rank) for rank in range(4)]
 
 
 def environments(space: Space, engine: str, **fields: Any) -> list[dict[str, str]]:
