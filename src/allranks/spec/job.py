@@ -230,7 +230,7 @@ class TrainJobOptions(Part):
     """Options of the engine trainjob."""
 
     runtime: Annotated[
-        ObjectName | None, about("A ClusterTrainingRuntime to use; none means that allranks makes one.", "trainjob")
+        ObjectName | None, about("A ClusterTrainingRuntime of the torch policy; none: one is made.", "trainjob")
     ] = None
     manifest: Manifest = Field(default_factory=dict)
 

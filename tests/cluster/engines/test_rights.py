@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
-from allranks.engines.kubernetes.kinds import JOBSET
+from allranks.engines.engine import Plan
+from allranks.engines.kubernetes import kubeconfig
+from allranks.engines.kubernetes.client import Client
+from allranks.engines.kubernetes.kinds import JOBSET, TRAINJOB
 from allranks.engines.kubernetes.rights import POD_EXEC, Right, for_force_delete, for_plain_jobs, rights, role
+from allranks.engines.trainjob.runtime import judge
 from tests.cluster.engines.conftest import Space
 from tests.cluster.engines.kubectl import apply, kubectl
 
@@ -87,3 +91,10 @@ def test_with_the_printed_role_a_gang_may_be_given_the_right_to_free_itself(
     space.start("jobset", spec)
     space.until(lambda status: status["phase"] == "running")
     assert space.allranks("cancel", "gang").returncode == 0
+
+
+def test_a_runtime_that_may_not_be_looked_at_is_told_in_a_note(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    become(space, monkeypatch, rights([TRAINJOB]))
+    asks = {"spec": {"runtimeRef": {"kind": "ClusterTrainingRuntime", "name": "x"}}}
+    (note,) = judge(Client(kubeconfig.load()), Plan("gang", "trainjob", (asks,)))
+    assert "ClusterTrainingRuntime x was not looked at: that needs the right to list clustertrainingruntimes" in note
