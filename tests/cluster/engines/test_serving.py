@@ -179,7 +179,8 @@ def test_a_model_over_two_pods_answers_and_is_back_after_a_rank_was_killed(serve
     assert KEY not in served.space.allranks("plan", str(served.spec()), "--engine", "jobset", "-o", "json").stdout
     served.kill(1)
     served.space.until(lambda status: status["restarts"]["used"] == 1, "chat")
-    wait("it answers again", lambda: served.tokens(url) == wanted)
+    wait("it answers again", lambda: served.ask(f"{url}/ready")[0] == 200)
+    assert served.tokens(url) == wanted
 
 
 def test_gangs_of_one_service_share_an_address_and_break_apart(served: Served) -> None:
