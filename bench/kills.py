@@ -47,6 +47,7 @@ def main() -> int:
     parser.add_argument("--model", default="")
     parser.add_argument("--dtype", default="auto")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     with tempfile.TemporaryDirectory() as place, service(Path(place), args) as (port, env):
         told = asyncio.run(Test(args, Endpoint("127.0.0.1", port), env).run())
     print(json.dumps(told))

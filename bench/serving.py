@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--without", action="append", default=[], choices=["classic", "batching"])
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
         model = save(Path(place), args)
         ways: dict[str, Round] = {"ours": stack.enter_context(ours(Path(place), model, args))}
