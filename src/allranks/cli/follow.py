@@ -121,7 +121,7 @@ class _Following:
         try:
             with signals.interruptible():
                 while True:
-                    answer = self._screen.ask(self._manners.question).lower()
+                    answer = self._screen.ask(self._manners.question).strip().lower()[:1]
                     if answer in (self._manners.let_go, self._manners.end):
                         return answer == self._manners.let_go
         except (KeyboardInterrupt, EOFError):
