@@ -26,6 +26,8 @@ SHAPES = {
     "mpijob, mpirun starts the ranks": ("mpijob", ("launcher: mpirun",)),
 }
 """Engine, and what is added to the job's file."""
+ALWAYS = ("trainjob", "mpijob, mpirun starts the ranks")
+"""The two that have least in common; the others take half a minute each."""
 LAST = re.compile(r"rank 0 \| (epoch (\d+)/\2: loss \S+|held-out accuracy .*)")
 
 
@@ -46,7 +48,9 @@ def at_home(space: Space, monkeypatch: pytest.MonkeyPatch) -> Space:
     return space
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "shape", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.long) for name in SHAPES]
+)
 def test_digits_ends_on_every_engine_as_on_this_machine(at_home: Space, digits_here: list[str], shape: str) -> None:
     engine, added = SHAPES[shape]
     put(at_home.cluster, "digits")
@@ -55,7 +59,10 @@ def test_digits_ends_on_every_engine_as_on_this_machine(at_home: Space, digits_h
     assert trained(at_home, engine, file) == digits_here
 
 
-@pytest.mark.parametrize("variant", ["", "-nonroot"], ids=["as root", "as another user"])
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param("", id="as root", marks=pytest.mark.long), pytest.param("-nonroot", id="as another user")],
+)
 def test_photos_is_started_by_mpirun_in_the_image_of_its_containerfile(at_home: Space, variant: str) -> None:
     image = put(at_home.cluster, "photos")
     text = (EXAMPLES / "photos/job.yaml").read_text()

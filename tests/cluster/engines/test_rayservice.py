@@ -15,7 +15,7 @@ from tests.cluster.layout import CHECKOUT
 from tests.cluster.namespace import Namespace
 from tests.serving.models import save, save_tokenizer
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.torch]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.torch, pytest.mark.long]
 ASK = """
 import json, urllib.request as u
 asked = json.dumps({"prompt": "The for", "max_tokens": 5, "temperature": 0}).encode()
