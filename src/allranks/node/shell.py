@@ -1,4 +1,4 @@
-"""A shell on the node that this container is: ``shell PLAN [NAME=VALUE...]``, the values being the terminal's own.
+"""A shell on the node that this container is: ``shell PLAN NODE [NAME=VALUE...]``, the values being the terminal's own.
 
 It has the node's identity, and no rank's.
 """
@@ -13,7 +13,6 @@ from allranks.node import network
 from allranks.node.environment import shell_environment
 from allranks.node.gang import load
 from allranks.node.ledger import recall
-from allranks.node.place import NoPlace, find_place
 
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh", "/usr/bin/sh", "/busybox/sh")
 NO_SHELL = 127
@@ -21,16 +20,15 @@ NO_SHELL = 127
 
 def main(argv: List[str]) -> int:
     """Become the shell; returns only where there is none."""
-    gang = load(argv[0])
+    gang, node = load(argv[0]), int(argv[1])
     try:
-        node = find_place(gang.engine, gang.nodes, os.environ).node
         if gang.rdma:
             gang, _ = network.settle(gang, node, os.environ, lambda line: None)
-    except (NoPlace, network.NotATree) as error:
+    except network.NotATree as error:
         print(f"allranks: {error}", file=sys.stderr)
         return NO_SHELL
     env = shell_environment(gang, node, max(recall(gang, node)[0], 0), os.environ)
-    env.update(dict(pair.split("=", 1) for pair in argv[1:]))
+    env.update(dict(pair.split("=", 1) for pair in argv[2:]))
     os.chdir(gang.workdir)
     for shell in [env.get("SHELL", ""), *SHELLS]:
         if shell and os.access(shell, os.X_OK):

@@ -230,7 +230,7 @@ class KubernetesEngine:
         if pod is None or not pod.is_running:
             why = why_waiting(pod, sight.events) if pod else "it has no pod"
             raise EngineError(f"node {node} of {name} does not run: {why or 'it has ended'}")
-        return serve(client, pod)
+        return serve(client, pod, node)
 
     # ---- shared
 

@@ -17,11 +17,11 @@ from allranks.engines.terminal import FROM_THE_TERMINAL, raw_input, size, typed,
 from allranks.errors import EngineError
 
 
-def serve(client: Client, pod: Pod) -> int:
+def serve(client: Client, pod: Pod, node: int) -> int:
     """Run the node's shell until it ends; return its exit code. Raises EngineError when the line to it breaks."""
     on_terminal = os.isatty(0)
     known = [f"{name}={os.environ[name]}" for name in FROM_THE_TERMINAL if on_terminal and name in os.environ]
-    argv = [*pod.agent("shell"), *known]
+    argv = [*pod.agent("shell"), str(node), *known]
     with (
         exec.session(client, pod.name, pod.container, argv, pod.namespace, stdin=True, tty=on_terminal) as session,
         wakes() as wake,
