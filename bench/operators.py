@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,27 +52,32 @@ def one_by_one(cluster: Cluster, engine: str, folder: Path, names: Sequence[str]
 
 
 def side_by_side(cluster: Cluster, engines: Sequence[str], folder: Path, names: Sequence[str], times: int) -> list[Row]:
-    """All of these faults, on the gangs of all engines, which have the last host of the cluster in common."""
-    if not names:
-        return []
-    host, memory = cluster.nodes[-1], names[0] in together.REMEMBERING
-    hosts = [cluster.nodes[0], host]
-    gangs: list[Gang] = []
+    """All of these faults, each time on new gangs of all engines, which have the last host of the cluster in common."""
+    host = cluster.nodes[-1]
     rows = [Row(engine, name) for name in names for engine in engines]
+    for name in names:
+        mine = {row.engine: row for row in rows if row.what == name}
+        for turn in range(times):
+            with sharing(cluster, engines, folder, host, memory=name in together.REMEMBERING) as gangs:
+                together.FAULTS[name](cluster, gangs, mine, host)
+            print(f"  {name}: round {turn + 1} of {times}", flush=True)
+        for row in mine.values():
+            show(row, times)
+    return rows
+
+
+@contextmanager
+def sharing(cluster: Cluster, engines: Sequence[str], folder: Path, host: str, memory: bool) -> Iterator[list[Gang]]:
+    """A gang of each engine, with one node on that host."""
+    gangs: list[Gang] = []
     try:
         for engine in engines:
+            hosts = [cluster.nodes[0], host]
             gangs.append(Gang(cluster, engine, folder, ranks=1, hosts=hosts, memory=memory, every=EVERY))
-        for name in names:
-            mine = {row.engine: row for row in rows if row.what == name}
-            for turn in range(times):
-                together.FAULTS[name](cluster, gangs, mine, host)
-                print(f"  {name}: round {turn + 1} of {times}", flush=True)
-            for row in mine.values():
-                show(row, times)
+        yield gangs
     finally:
         for gang in gangs:
             gang.close()
-    return rows
 
 
 def show(row: Row, times: int) -> None:
