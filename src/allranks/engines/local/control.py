@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allranks import node
+from allranks.engines.child import Child
 from allranks.engines.engine import Kept, LogFilter, LogLine, Plan
 from allranks.engines.local import commands, kept, logs
 from allranks.engines.local.rundir import (
@@ -53,34 +54,18 @@ CANCEL_SLACK = 15.0
 """Seconds that a cancelled gang may take beyond its grace before its supervisor is killed, which ends all at once."""
 
 
-class LocalRun:
+class LocalRun(Child):
     """A gang whose supervisor is our child, and whose lifeline we hold."""
 
     def __init__(self, name: str, supervisor: subprocess.Popen[bytes], lifeline: int | None) -> None:
+        super().__init__(supervisor, lifeline)
         self.name, self.lines = name, LogFilter(since=0)
-        self._supervisor, self._lifeline = supervisor, lifeline
 
     def status(self) -> Status:
         return find(self.name).status()
 
     def cancel(self, *, reason: str, code: int) -> None:
         ENGINE.cancel(self.name, reason=reason, code=code)
-
-    def detach(self) -> None:
-        if self._lifeline is not None:
-            try:
-                os.write(self._lifeline, b"d")
-            except BrokenPipeError:
-                pass  # the supervisor has ended: there is nothing to let go of
-            os.close(self._lifeline)
-            self._lifeline = None
-
-    def wait(self, timeout: float) -> bool:
-        try:
-            self._supervisor.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
 
 
 class LocalEngine:

@@ -71,11 +71,7 @@ class RunDir:
 
     def holder(self) -> Holder | None:
         """The living supervisor, or None."""
-        pid = lock_holder(self.lock)
-        if pid is None:
-            return None
-        start = start_time(pid)
-        return Holder(pid, start) if start else None
+        return holder_of(self.lock)
 
     def status(self) -> Status:
         """What is known of the run. A run whose supervisor is gone without a last word has failed, and says so."""
@@ -206,6 +202,13 @@ def lock_holder(path: Path) -> int | None:
         return None
     kind, _, _, _, pid = struct.unpack(_FLOCK, answer)
     return None if kind == fcntl.F_UNLCK else pid
+
+
+def holder_of(path: Path) -> Holder | None:
+    """The living process that holds the POSIX lock on a file, or None."""
+    pid = lock_holder(path)
+    start = start_time(pid) if pid is not None else None
+    return Holder(pid, start) if pid is not None and start else None
 
 
 def until(true: Callable[[], bool], timeout: float) -> bool:

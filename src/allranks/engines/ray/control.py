@@ -14,8 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allranks.engines.child import Child
 from allranks.engines.engine import LogFilter, LogLine, Plan
-from allranks.engines.local.rundir import until
+from allranks.engines.local.rundir import Holder, until
 from allranks.engines.ray.rundir import RunDir, all_runs, clear, home
 from allranks.errors import EngineError, NotFound, SpecError
 from allranks.node.cancel import write_cancel
@@ -36,15 +37,16 @@ TAIL = 50
 KEEPER_GONE = 70
 
 
-class RayRun:
+class RayRun(Child):
     """A service whose keeper is our child, and whose lifeline we hold."""
 
     def __init__(self, run: RunDir, keeper: subprocess.Popen[bytes], lifeline: int | None) -> None:
+        super().__init__(keeper, lifeline)
         self.name, self.lines = run.name, LogFilter(since=0)
-        self._run, self._keeper, self._lifeline = run, keeper, lifeline
+        self._run = run
 
     def status(self) -> Status:
-        gone = self._keeper.poll() is not None  # asked first, as the record's last word comes before
+        gone = self._process.poll() is not None  # asked first, as the record's last word comes before
         status = self._run.status()
         if gone and not status.is_over:
             status.end("failed", status.reason, KEEPER_GONE)
@@ -52,22 +54,6 @@ class RayRun:
 
     def cancel(self, *, reason: str, code: int) -> None:
         ENGINE.cancel(self.name, reason=reason, code=code)
-
-    def detach(self) -> None:
-        if self._lifeline is not None:
-            try:
-                os.write(self._lifeline, b"d")
-            except BrokenPipeError:
-                pass  # the keeper has ended: there is nothing to let go of
-            os.close(self._lifeline)
-            self._lifeline = None
-
-    def wait(self, timeout: float) -> bool:
-        try:
-            self._keeper.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
 
 
 class RayEngine:
@@ -164,7 +150,7 @@ def _free_the_name(run: RunDir) -> None:
     keeper = run.keeper()
     if keeper:
         raise EngineError(
-            f"a run named {run.name} is alive (pid {keeper[0]})\n"
+            f"a run named {run.name} is alive (pid {keeper.pid})\n"
             f"Watch it with 'allranks logs -f {run.name}', end it with 'allranks cancel {run.name}', "
             "or give this one another name: '--name OTHER'."
         )
@@ -227,16 +213,15 @@ def _last_words(run: RunDir) -> list[str]:
         return ["its keeper said nothing"]
 
 
-def _end(run: RunDir, keeper: tuple[int, int]) -> None:
+def _end(run: RunDir, keeper: Holder) -> None:
     """Ask the keeper to end the service and wait until it has; kill it when it cannot: its own cluster ends then."""
     grace = json.loads(run.plan.read_bytes())["config"]["applications"][0]["args"]["gang"]["grace"]
-    pid, start = keeper
     for number, timeout in ((signal.SIGTERM, grace + SLACK), (signal.SIGKILL, SLACK)):
-        if start_time(pid) == start:
-            os.kill(pid, number)
+        if start_time(keeper.pid) == keeper.start:
+            os.kill(keeper.pid, number)
         if until(lambda: run.keeper() != keeper, timeout):
             return
-    raise EngineError(f"service {run.name}: its keeper (pid {pid}) does not end, even when killed")
+    raise EngineError(f"service {run.name}: its keeper (pid {keeper.pid}) does not end, even when killed")
 
 
 def _end_orphan(run: RunDir) -> None:

@@ -11,8 +11,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from allranks.engines.local.rundir import lock_holder, runs_home
-from allranks.node.processes import start_time
+from allranks.engines.local.rundir import Holder, holder_of, runs_home
 from allranks.node.status import Status
 
 ORPHAN = "its keeper on this machine was killed, and nobody follows it"
@@ -45,11 +44,9 @@ class RunDir:
         """The file that names the folder of a Ray cluster of our own."""
         return self.path / "scratch"
 
-    def keeper(self) -> tuple[int, int] | None:
-        """Pid and start time of the living keeper, or None."""
-        pid = lock_holder(self.path / "lock")
-        start = start_time(pid) if pid is not None else None
-        return (pid, start) if pid is not None and start else None
+    def keeper(self) -> Holder | None:
+        """The living keeper, or None."""
+        return holder_of(self.path / "lock")
 
     def is_orphan(self) -> bool:
         """Whether its keeper was killed, and may have left something behind."""
