@@ -116,6 +116,11 @@ class Served:
         status, _, answer = said.partition(" ")
         return int(status), answer
 
+    def reach(self, url: str) -> str:
+        """Its answer, once every host's kube-proxy has heard that it is ready: a second or two after the API server."""
+        wait("the address leads there", lambda: self.ask(f"{url}/")[0] == 200, seconds=30)
+        return self.ask(f"{url}/")[1]
+
     def tokens(self, url: str) -> str:
         status, body = self.ask(f"{url}/generate", {"prompt": "The for", "max_tokens": 5, "temperature": 0})
         assert status == 200, body
@@ -158,7 +163,7 @@ def test_an_address_leads_to_node_0_while_it_is_ready(served: Served, engine: st
     url = served.start(engine, served.spec(**OWN))
     status = served.space.status("chat")
     name = status["nodes"][0]["name"]
-    assert served.ask(f"{url}/") == (200, "node 0 attempt 0\n")
+    assert served.reach(url) == "node 0 attempt 0\n"
     served.sh(name, "touch /tmp/busy")
     wait("its address leads nowhere", lambda: not served.endpoints() and served.ask(f"{url}/")[0] == 0)
     served.sh(name, "rm /tmp/busy")
@@ -171,6 +176,7 @@ def test_an_address_leads_to_node_0_while_it_is_ready(served: Served, engine: st
 
 def test_a_model_over_two_pods_answers_and_is_back_after_a_rank_was_killed(served: Served) -> None:
     url = served.start("jobset", served.spec())
+    wait("the address leads there", lambda: served.ask(f"{url}/ready")[0] == 200, seconds=30)
     wanted = served.tokens(url)
     status = served.space.status("chat")
     assert served.endpoints() == [status["nodes"][0]["name"]]
@@ -192,7 +198,7 @@ def test_gangs_of_one_service_share_an_address_and_break_apart(served: Served) -
     assert "name one: chat-0, chat-1" in served.space.allranks("logs", "chat").stderr
     kubectl("-n", served.space.name, "delete", "pod", status["nodes"][0]["name"], "--wait=false")
     wait("one is left", lambda: served.endpoints() == [status["nodes"][1]["name"]], seconds=30)
-    assert served.ask(f"{url}/")[0] == 200  # nobody waits for the other
+    served.reach(url)  # nobody waits for the other
     wait("both are there", lambda: len(served.endpoints()) == 2)
     status = served.space.status("chat")
     assert [status["restarts"]["used"], len(status["causes"])] == [1, 1]
@@ -217,7 +223,7 @@ def test_a_plain_job_serves_too(served: Served) -> None:
     assert [document["kind"] for document in plan.documents][-3:] == ["Service", "Service", "Job"]
     engine.submit(plan, detach=True)
     wait("it answers", lambda: engine.answers(plan), START)
-    assert served.ask(f"http://chat-http.{served.space.name}:8080/")[0] == 200
+    served.reach(f"http://chat-http.{served.space.name}:8080")
     assert "run chat: cancelled" in served.space.allranks("cancel", "chat").stdout
 
 
