@@ -88,3 +88,22 @@ def test_a_gang_runs_from_the_one_file(tmp_path: Path, python: str) -> None:
     assert (status["phase"], status["notes"]) == ("succeeded", []), logs
     outputs = sorted(path.read_text() for path in state.glob("logs/attempt-0/rank-*.log"))
     assert outputs == [f"{rank} False ['job.py', 'x']\n" for rank in range(4)]
+
+
+def test_in_a_pod_it_is_laid_out_once_and_its_code_is_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = tmp_path / "run"
+    monkeypatch.setattr(bundle, "MAIN", bundle.MAIN.replace("/run/allranks", str(pod)))
+    bundle.build(str(tmp_path / "agent.pyz"))
+    argv = [sys.executable, str(tmp_path / "agent.pyz"), "ready"]
+    before = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert not pod.exists()
+    pod.mkdir()
+    at_once = [subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for one in at_once:
+        assert (one.communicate()[1].splitlines()[-1], one.returncode) == (before.stderr.splitlines()[-1], 1)
+    assert list((pod / "agent/allranks/node/__pycache__").glob("ready.*.pyc"))
+    assert "agent.pyz" not in subprocess.run(argv, capture_output=True, text=True, check=False).stderr.replace(
+        str(tmp_path / "agent.pyz/__main__.py"), ""
+    )

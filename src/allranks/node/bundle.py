@@ -8,6 +8,7 @@ processes start each other by, whether they run from the file or from the packag
 from __future__ import annotations
 
 import os
+import sys
 import zipfile
 from typing import List
 
@@ -25,20 +26,43 @@ if sys.version_info < (3, 8):
         pass
     sys.exit(42)
 
+
+def lay_out(bundle, folder):
+    import os
+    import zipfile
+
+    if not os.path.isdir(folder):
+        made = "%s.%d" % (folder, os.getpid())
+        os.mkdir(made)  # nowhere but in a pod
+        with zipfile.ZipFile(bundle) as file:
+            file.extractall(made)
+        os.rename(made, folder)
+    return folder
+
+
+try:
+    sys.path[0] = lay_out(sys.path[0], "/run/allranks/agent")
+except (IOError, OSError):
+    pass
+
 from allranks.node.__main__ import main
 
 sys.exit(main())
 """
-"""Understood by every Python, so that one that is too old can say so; 42 is for good."""
+"""Understood by every Python, so that one that is too old can say so; 42 is for good. In a pod, which has a folder of
+our own, the code is laid out there: what one process has compiled is compiled for those after it."""
 # In the package these hold what needs more than the standard library.
 EMPTY = ("allranks/engines/__init__.py",)
 BENCH = ("allranks/bench/__init__.py", "allranks/bench/collectives.py")
 
 
+STARTED = os.path.dirname(getattr(sys.modules["__main__"], "__file__", None) or "")
+
+
 def entry() -> str:
-    """The file to start a part of ours with: the bundle when this runs from it, else ``node/__main__.py``."""
-    if os.path.isfile(ROOT):
-        return ROOT
+    """The file to start a part of ours with: the bundle when this was started by it, else ``node/__main__.py``."""
+    if os.path.isfile(STARTED):
+        return STARTED
     return os.path.join(ROOT, "allranks", "node", "__main__.py")
 
 
