@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def broken(gang: FakeGang) -> FakeGang:
     return gang
 
 
-def anew(known: Ledger | None, sets: int, **changes: int) -> FakeGang:
+def anew(known: Ledger | None, sets: int, **changes: Any) -> FakeGang:
     """The next set of pods, gathered."""
     gang = FakeGang(engine="jobset", **changes)
     settled = settle(known, sets, "jobset")

@@ -156,7 +156,7 @@ class Coordinator(Course):
 
     def _on_bye(self, member: Member, message: Mapping[str, Any]) -> None:
         member.close()
-        self.lost(member, str(message.get("why", ""))[:200] or "its agent left", silent=False)
+        self.left(member, str(message.get("why", ""))[:200] or "its agent left")
 
     def _is_current(self, message: Mapping[str, Any]) -> bool:
         return self.state == "running" and self.attempt is not None and message["attempt"] == self.attempt.number

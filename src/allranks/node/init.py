@@ -41,6 +41,7 @@ RELAY_WAIT = 5.0
 STOPPED_POLL = 0.5
 EXIT_GIVEN_UP = 42
 EXIT_BROKE = 70
+EXIT_TERMINATED = 143
 EXIT_CANTCREAT = 73
 
 
@@ -252,6 +253,8 @@ class Init:
             status.ended = utc()
             if self._cancelled:
                 status.end("cancelled", *read_cancel(self.gang.state))
+            elif self._code == EXIT_TERMINATED:
+                return  # it goes on in other pods
             else:
                 status.end("failed", "its agents ended without a verdict; see logs/agent-*.log", EXIT_BROKE)
             try:
