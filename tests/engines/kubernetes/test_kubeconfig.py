@@ -137,3 +137,14 @@ def test_a_server_that_is_not_there_is_waited_for_once_and_told_once(
     assert call(["status", "nobody"]) == 69
     assert "It may be elsewhere: the API server of context x cannot be reached" in capfd.readouterr().err
     client.connect.cache_clear()
+
+
+def test_the_doctor_of_an_engine_with_containers_asks_for_a_jobs_file(
+    fresh_client: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(write(tmp_path / "config")))
+    monkeypatch.chdir(tmp_path)
+    assert call(["doctor", "--engine", "jobset"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("allranks: --engine jobset without a job's file: image: engine jobset runs containers")
+    assert line.endswith("next: --spec job.yaml")
