@@ -20,7 +20,7 @@ if sys.version_info < (3, 8):
     why = "the image's python3 is %d.%d, and allranks needs 3.8 or newer in it" % sys.version_info[:2]
     sys.stderr.write("allranks: " + why + "\\n")
     try:
-        open("/dev/termination-log", "w").write(why)
+        open("/dev/termination-log", "r+").write(why)
     except (IOError, OSError):
         pass
     sys.exit(42)
@@ -29,7 +29,8 @@ from allranks.node.__main__ import main
 
 sys.exit(main())
 """
-"""Understood by every Python, so that one that is too old can say so; 42 is for good."""
+"""Understood by every Python, so that one that is too old can say so; 42 is for good. No file is made that a container
+runtime has not made."""
 # In the package these hold what needs more than the standard library.
 EMPTY = ("allranks/engines/__init__.py",)
 BENCH = ("allranks/bench/__init__.py", "allranks/bench/collectives.py")

@@ -64,8 +64,8 @@ def test_ranks_below_mpirun_are_told_the_same(space: Space, shape: dict[str, Any
 
 
 def test_a_user_whom_sshd_lets_in_nowhere_is_told_so(space: Space) -> None:
-    user = {"container": {"securityContext": {"runAsUser": 4321}}}
-    done = space.allranks("run", "--engine", "mpijob", str(space.spec(run=["true"], image=BASE, **OVER_SSH, **user)))
+    user: dict[str, Any] = {**OVER_SSH, "container": {"securityContext": {"runAsUser": 4321}}}
+    done = space.allranks("run", "--engine", "mpijob", str(space.spec(run=["true"], image=BASE, **user)))
     assert "sshd lets in only users that /etc/passwd lists, and it has none with the number 4321" in done.stderr
     assert done.returncode == 73
 
