@@ -16,7 +16,8 @@ from tests.cluster.namespace import OWNER
 ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
 OVER_SSH = {"engines": {"mpijob": {"start": "mpirun"}}}
 MPIRUN = {"launcher": "mpirun"}
-USER = {"container": {"securityContext": {"runAsUser": 1000, "runAsNonRoot": True}}}
+STRICT = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+USER = {"container": {"securityContext": {"runAsUser": 1000, "runAsNonRoot": True, **STRICT}}}
 # What a shell, mpirun's -x or a file of NAME=VALUE lines would spoil.
 HARD = {
     "SPACES": " a  b ", "QUOTES": "'\"`", "LINES": "one\ntwo\n", "DOLLAR": "$HOME ${PATH} $(id)", "EMPTY": "",

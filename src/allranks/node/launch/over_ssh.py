@@ -123,9 +123,11 @@ def command(kind: str, hostfile: str, nodes: int, first: str) -> Tuple[List[str]
     settings: List[str] = []
     if kind == "openmpi4":
         pairs = {"plm_rsh_args": ssh(), "orte_keep_fqdn_hostnames": "1", **DAEMON_KEEPALIVE}
+        pairs["orte_tmpdir_base"] = env.get("TMPDIR", "/tmp")  # of its daemons, whose environment is sshd's
         settings = [word for name, value in pairs.items() for word in ("--mca", name, value)]
     else:
         env.update({"PRTE_MCA_plm_ssh_args": ssh(), "PRTE_MCA_prte_keep_fqdn_hostnames": "1"})
+        env["PRTE_MCA_prte_tmpdir_base"] = env.get("TMPDIR", "/tmp")
     return [
         "mpirun", *as_root, *settings, "--hostfile", hostfile, "-np", str(nodes), "--map-by", "ppr:1:node",
         "--bind-to", "none", *named, *agent,
