@@ -20,7 +20,10 @@ if sys.version_info < (3, 8):
     why = "the image's python3 is %d.%d, and allranks needs 3.8 or newer in it" % sys.version_info[:2]
     sys.stderr.write("allranks: " + why + "\\n")
     try:
-        open("/dev/termination-log", "r+").write(why)
+        log = open("/dev/termination-log", "r+")
+        log.truncate()
+        log.write(why)
+        log.close()
     except (IOError, OSError):
         pass
     sys.exit(42)
