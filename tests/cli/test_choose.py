@@ -8,8 +8,9 @@ import pytest
 
 from allranks import engines
 from allranks.cli import choose
+from allranks.cli.main import call
 from allranks.engines.engine import ONLY_REMEMBERED
-from allranks.errors import NotFound
+from allranks.errors import EngineError, NotFound
 from allranks.node.status import Status
 
 
@@ -19,13 +20,18 @@ class Knows:
     def __init__(self, phase: str = "", *notes: str) -> None:
         self._phase, self._notes = phase, notes
 
+    def list(self) -> list[Status]:
+        if self._phase == "silent":
+            raise EngineError("nobody answers")
+        return [Status("gang", "some", self._phase)] if self._phase else []
+
     def status(self, name: str) -> Status:
         if not self._phase:
             raise NotFound(f"no run named {name}")
         return Status(name, "some", self._phase, notes=list(self._notes))
 
 
-NOT, THERE, REMEMBERED = Knows(), Knows("running"), Knows("cancelled", ONLY_REMEMBERED)
+NOT, THERE, REMEMBERED, SILENT = Knows(), Knows("running"), Knows("cancelled", ONLY_REMEMBERED), Knows("silent")
 
 
 @pytest.mark.parametrize(
@@ -43,3 +49,22 @@ def test_a_name_that_nobody_knows_is_not_found(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(engines, "usable", lambda: [NOT, NOT])
     with pytest.raises(NotFound, match="no run named gang"):
         choose.pick("gang")
+
+
+@pytest.mark.parametrize(
+    ("known", "code", "said"),
+    [
+        ([NOT, NOT], 0, ["no runs yet; start one with: allranks run -- python SCRIPT"]),
+        ([NOT, SILENT, SILENT], 69, ["allranks: nobody answers"]),
+        ([THERE, SILENT], 0, ["allranks: runs not shown: nobody answers"]),
+    ],
+    ids=["none", "none that can be seen", "one, and perhaps others"],
+)
+def test_an_engine_that_cannot_be_asked_is_told_once_and_hides_no_run(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], known: list[Any], code: int, said: list[str]
+) -> None:
+    monkeypatch.setattr(engines, "usable", lambda: known)
+    assert call(["list"]) == code
+    told = capfd.readouterr()
+    assert told.err.splitlines() == said
+    assert ("gang" in told.out) == (THERE in known)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from allranks.convert.draft import Lost
 from allranks.convert.kinds import CARRY, from_manifest
 from allranks.errors import SpecError
+from allranks.manifest.field import Field
 from allranks.manifest.gang import Manifest
 from allranks.manifest.read import read
 from allranks.spec.job import Job
 from allranks.spec.load import dump, parse
+from allranks.spec.tree import Node, Position
 from tests.lint import good
 
 
@@ -139,3 +143,64 @@ def test_a_manifest_without_anything_to_run_is_refused_with_its_place(old: str, 
         return
     with pytest.raises(SpecError, match=said):
         converted(text)
+
+
+def gang_of(text: str, documents: list[Field] | None = None) -> list[Field]:
+    return [one for one in documents or read(text, "m.yaml").documents if one["kind"].text in CARRY]
+
+
+# What no spec holds even when it is right: names by which one part of a manifest finds another.
+LINKS = re.compile(
+    r"(containers|volumes|replicatedJobs)\[\d\]\.name$|completionMode$|emptyDir\.medium$|^metadata\.(name|labels)"
+    r"|(mpiImplementation|runLauncherAsNode|ancestor-step|apiVersion|^kind)$"
+)
+
+
+def leaves(at: Field) -> list[Field]:
+    """All scalars that say something of the gang."""
+    return [one for one in at.walk() if one.is_scalar and not LINKS.search(one.path)]
+
+
+@pytest.mark.parametrize("name", [name for name, text in good.ALL.items() if gang_of(text)])
+def test_a_value_of_a_wrong_type_is_never_dropped_in_silence(name: str) -> None:
+    silent = []
+    documents = read(good.ALL[name], "m.yaml").documents
+    manifest = Manifest("m.yaml", gang_of(good.ALL[name], documents)[0], documents)
+    odd = Node(Position(999, 1), "y", "y")
+    for leaf in [leaf for document in documents for leaf in leaves(document)]:
+        for wrong in ({"x": odd}, [odd]):
+            if not any(tells_of(one, leaf) for one in lost_with(leaf, wrong, manifest)):
+                silent.append(f"{leaf.path}: {type(wrong).__name__}")
+    assert silent == []
+
+
+def lost_with(leaf: Field, wrong: object, manifest: Manifest) -> list[Lost]:
+    """What is not carried when this stands in a scalar's place; a refusal is told too."""
+    node = leaf.node
+    assert node is not None
+    kept = node.value
+    object.__setattr__(node, "value", wrong)
+    try:
+        return from_manifest(Manifest("m.yaml", manifest.root, manifest.beside))[1]
+    except SpecError as error:
+        return [Lost("m.yaml:999:1", str(error), "")]
+    finally:
+        object.__setattr__(node, "value", kept)
+
+
+def tells_of(lost: Lost, leaf: Field) -> bool:
+    """Whether this is said of the value, of what was put into it, or of what it is a part of."""
+    line = int(lost.where.split(":")[1]) if ":" in lost.where else 0
+    of_volume = ".volumes[" in leaf.path and lost.what.startswith(("the volume at ", "/dev/shm"))
+    return line in (leaf.position.line, 999) or leaf.path.startswith(lost.what) or of_volume
+
+
+def test_what_is_told_of_a_wrong_type_says_what_is_allowed() -> None:
+    text = good.PYTORCHJOB.replace('nprocPerNode: "2"', "nprocPerNode: auto").replace(
+        "name: digits", "name: Digits_5", 1
+    )
+    job, lost = converted(text)
+    told = {one.what: one.why for one in lost}
+    assert told["spec.nprocPerNode: auto"] == "allowed is a whole number, 0 or more"
+    assert told["metadata.name: Digits_5"].endswith("it is named digits-5")
+    assert (job.name, job.nodes) == ("digits-5", 4)

@@ -24,13 +24,15 @@ MARKS = {"torchrun": torch, "deepspeed": torch, "mpirun": mpi}
 ITS_OWN = {"torchrun": r"(ROLE|GROUP)_\w+|TORCHELASTIC_\w+", "mpirun": r"(OMPI|PMIX)_\w+"}
 """What a launcher adds by itself, beside the rank environment."""
 NAMES = (*IDENTITY, "GREETING")
+GREETING = " good  morning '\"`$HOME ${PATH} $(id) a=b;c,d\\n\\\n\u00e9\u65e5\U0001f600 "
+"""What a shell, mpirun's -x or a file of NAME=VALUE lines would spoil."""
 
 REPORT = "import json, os\nprint(json.dumps(dict(os.environ)))\n"
 
 
 def environments(folder: Path, launcher: str, pretended: str = "", ranks: int = 2) -> list[dict[str, str]]:
     """What each rank of 2 nodes finds in its environment, by rank."""
-    options = ["--launcher", launcher, "--restarts", "0", "--env", "GREETING=good morning"]
+    options = ["--launcher", launcher, "--restarts", "0", "--env", f"GREETING={GREETING}"]
     options += ["--as", pretended] if pretended else []
     with RunningGang(folder, script=REPORT, ranks=ranks, options=tuple(options), detach=False) as g:
         assert g.process
@@ -58,7 +60,7 @@ def test_the_rank_environment_is_the_same_under_every_launcher_and_engine(
     for rank, env in enumerate(found):
         expected = {
             **rank_environment(gang, rank, 0, "127.1.0.1", int(found[0]["MASTER_PORT"])),
-            "GREETING": "good morning",
+            "GREETING": GREETING,
         }
         assert {name: env.get(name) for name in NAMES} == {name: expected[name] for name in NAMES}
         strangers = {name for name in env if SOMEBODY_ELSES.fullmatch(name)} - set(IDENTITY)

@@ -77,6 +77,19 @@ def test_a_file_without_a_gang_says_what_it_holds_and_what_was_meant() -> None:
     assert said.endswith("did you mean 'PyTorchJob'?")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("spec:\n  a: [1, 2\n", "f.yaml:3:1: the file ends inside '[' or '{'; close it"),
+        ("kind: Secret\n---\nkind PyTorchJob\nspec:\n\ta: 1\n", "f.yaml:4:5: a ':' is not allowed here"),
+        ("kind: Deployment\nx: {{ .Values.a }}\n", "f.yaml:2:4: this is a template, not YAML"),
+        ("# nothing\n---\nkind: Secret\n", "f.yaml: no gang in it, found Secret"),
+    ],
+)
+def test_broken_yaml_may_have_hidden_a_gang_and_is_told_with_its_line(text: str, said: str) -> None:
+    assert read(text, "f.yaml").nothing.startswith(said)
+
+
 def test_files_that_are_none_are_told_in_one_line(tmp_path: object) -> None:
     from pathlib import Path
 

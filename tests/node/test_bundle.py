@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from allranks.node import bundle
 
 PYENV = Path.home() / ".pyenv" / "versions"
+TOO_OLD = [str(path) for version in ("2.7*", "3.6*", "3.7*") for path in PYENV.glob(f"{version}/bin/python")]
 OTHERS = [str(path) for version in ("3.8*", "3.9*", "3.13*") for path in PYENV.glob(f"{version}/bin/python3")]
 
 
@@ -23,6 +25,32 @@ def test_the_same_code_is_the_same_bytes_and_fits_a_config_map(tmp_path: Path) -
     bundle.build(str(tmp_path / "b.pyz"))
     assert (tmp_path / "a.pyz").read_bytes() == (tmp_path / "b.pyz").read_bytes()
     assert size < 256 * 1024
+
+
+@pytest.mark.parametrize("old", [pytest.param(path, id=Path(path).parents[1].name) for path in TOO_OLD])
+def test_a_python_that_is_too_old_says_so_and_what_is_needed(
+    tmp_path: Path, old: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    log.write_text("what somebody has left there, which is longer than what is said, and must not be seen behind it")
+    monkeypatch.setattr(bundle, "MAIN", bundle.MAIN.replace("/dev/termination-log", str(log)))
+    bundle.build(str(tmp_path / "a.pyz"))
+    done = subprocess.run([old, tmp_path / "a.pyz", "init", "plan"], capture_output=True, text=True, check=False)
+    version = ".".join(Path(old).parents[1].name.split(".")[:2])
+    said = f"allranks: the image's python3 is {version}, and allranks needs 3.8 or newer in it\n"
+    assert (done.returncode, done.stderr) == (42, said)
+    assert f"allranks: {log.read_text()}\n" == said
+
+
+def test_the_first_lines_are_understood_by_a_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _, _ = bundle.MAIN.partition("\nfrom ")
+    ast.parse(bundle.MAIN, feature_version=(3, 6))
+    monkeypatch.setattr(sys, "version_info", (3, 6, 15))
+    written = io.StringIO()
+    monkeypatch.setattr(written, "close", lambda: None)
+    with pytest.raises(SystemExit, match="42"):
+        exec(first, {"open": lambda *_: written})
+    assert written.getvalue() == "the image's python3 is 3.6, and allranks needs 3.8 or newer in it"
 
 
 def test_it_holds_the_node_the_fabric_a_benchs_ranks_and_the_identities_and_nothing_else(tmp_path: Path) -> None:

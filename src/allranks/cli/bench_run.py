@@ -51,9 +51,9 @@ def rounds(engine: Engine, plan: Plan, show: Show) -> int:
 
 def _heard(engine: Engine, plan: Plan, show: Show) -> Iterator[Mapping[str, Any]]:
     """Start the gang, yield what rank 0 tells, and see to its end."""
-    say.notes(plan.notes)
     with signals.collected() as received:
-        run = engine.submit(plan, detach=False)
+        with say.notes(plan.notes):
+            run = engine.submit(plan, detach=False)
         news = News()
         for message in messages(can_log(engine), run):
             if message is not None:

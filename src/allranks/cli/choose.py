@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from allranks import engines
+from allranks.cli import say
 from allranks.engines.engine import ONLY_REMEMBERED, Engine
 from allranks.errors import EngineError, NotFound, UsageError
 from allranks.node.status import Status
@@ -32,16 +33,21 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def all_runs(*, quiet: bool = False) -> list[tuple[Engine, Status]]:
-    """The runs of every engine, newest first. One that cannot be asked is said once on stderr, and hides no other."""
+    """The runs of every engine, newest first. One that cannot be asked is said once on stderr, and hides no other.
+
+    Raises EngineError where there is no run and an engine could not be asked: nobody knows then that there is none.
+    """
     found: list[tuple[Engine, Status]] = []
-    said: set[str] = set()
+    silent: list[str] = []
     for engine in engines.usable():
         try:
             found += [(engine, status) for status in engine.list()]
         except EngineError as error:
-            if not quiet and str(error) not in said:
-                click.echo(f"runs not shown: {str(error).splitlines()[0]}", err=True)
-            said.add(str(error))
+            silent += [said] if (said := str(error).splitlines()[0]) not in silent else []
+    if silent and not found and not quiet:
+        raise EngineError("\n".join(silent))
+    if not quiet:
+        say.lines(f"runs not shown: {why}" for why in silent)
     return sorted(found, key=lambda one: one[1].started, reverse=True)
 
 

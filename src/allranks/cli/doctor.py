@@ -14,7 +14,7 @@ from allranks import engines
 from allranks.cli import output as out
 from allranks.cli import say
 from allranks.cli.lines import tame
-from allranks.errors import UsageError
+from allranks.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +93,13 @@ def _gang(nodes: int | None, name: str, spec: str | None) -> Status:
 
         raise EngineError(f"engine {name} cannot be used here: {reason}")
     job, folder = _job(nodes, spec)
-    run = engine.submit(engine.plan(job, folder), detach=False)
+    try:
+        plan = engine.plan(job, folder)
+    except SpecError as error:
+        if spec:
+            raise
+        raise UsageError(f"--engine {name} without a job's file: {error}; next: --spec job.yaml") from error
+    run = engine.submit(plan, detach=False)
     from allranks.cli.news import News
 
     news, until = News(), time.monotonic() + LONGEST

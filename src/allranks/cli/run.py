@@ -25,8 +25,8 @@ def command(engine: str, detach: bool, **options: object) -> int:
 
         raise EngineError(f"engine {engine} cannot be used here: {reason}")
     plan = plan_of(chosen, options)
-    say.notes(plan.notes)
-    run = chosen.submit(plan, detach=detach)
+    with say.notes(plan.notes):
+        run = chosen.submit(plan, detach=detach)
     if detach:
         click.echo(run.name)
         return 0

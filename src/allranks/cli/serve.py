@@ -48,8 +48,8 @@ def command(spec: str | None, engine: str, detach: bool, **options: Any) -> int:
         raise EngineError(f"engine {engine} cannot be used here: {reason}")
     service, folder = _service(spec, options)
     plan = plan_of(chosen, service, folder)
-    say.notes(plan.notes)
-    run = chosen.submit(plan, detach=detach)
+    with say.notes(plan.notes):
+        run = chosen.submit(plan, detach=detach)
     address = plan.address or f"http://{service.host or '127.0.0.1'}:{service.port}"
     if isinstance(chosen, CanAnswer):
         ready: Callable[[], bool] = partial(chosen.answers, plan)

@@ -32,8 +32,9 @@ def command(engine: str, **options: object) -> int:
     if not isinstance(chosen, CanUp):
         raise EngineError(f"engine {engine} cannot keep a gang idle")
     plan = plan_of(chosen, options if _says_what_runs(options) else {**options, **_any_python(options)})
-    say.notes(plan.notes)
-    return until_idle(chosen.up(plan))
+    with say.notes(plan.notes):
+        run = chosen.up(plan)
+    return until_idle(run)
 
 
 def _says_what_runs(options: Mapping[str, object]) -> bool:

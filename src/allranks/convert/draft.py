@@ -5,6 +5,7 @@ Nothing is dropped in silence: what no carrier took is listed at the end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +46,26 @@ WHY = {
     "labels": "the engine sets its own labels",
 }
 
+AMOUNT = re.compile(r"\.(?:limits|requests)\.[^\[\]]+$")
+WHOLE_NUMBER = "a whole number, 0 or more"
+WANTED = dict.fromkeys(
+    ["replicas", "nprocPerNode", "slotsPerWorker", "parallelism", "completions", "numNodes", "numProcPerNode",
+     "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "maxRestarts", "tolerationSeconds",
+     "terminationGracePeriodSeconds"],
+    WHOLE_NUMBER,
+) | dict.fromkeys(["readOnly", "runLauncherAsWorker"], "true or false") | {
+    "cleanPodPolicy": "None, Running or All",
+}  # fmt: skip
+WANTED |= dict.fromkeys(
+    ["name", "kind", "namespace", "image", "workingDir", "priorityClassName", "schedulerName", "key", "operator",
+     "value", "effect", "claimName", "path", "mountPath"],
+    "text",
+) | dict.fromkeys(
+    ["command", "args", "env", "envFrom", "volumeMounts", "volumes", "tolerations", "containers", "replicatedJobs"],
+    "a list",
+)  # fmt: skip
+"""What each of these must be; found otherwise, it is not carried."""
+
 
 @dataclass(frozen=True)
 class Lost:
@@ -73,6 +94,14 @@ class Draft:
     def take(self, *fields: Field) -> None:
         """These and all below them are accounted for."""
         self.taken.update(one.path for one in fields)
+
+    def take_fit(self, *fields: Field) -> None:
+        """The same, of values that were carried if they are what they must be; the others are lost."""
+        for one in fields:
+            if unfit := _unfit(one):
+                self.lose(one, unfit)
+            else:
+                self.take(one)
 
     def set(self, path: str, value: Any, origin: Field | None = None) -> None:
         """Carry a value; ``path`` is dotted, such as ``resources.gpus``."""
@@ -103,7 +132,9 @@ class Draft:
         if at.path in self.taken or not at or at.path in SILENT or _is_servers(at.path):
             return
         below = [*at.fields.values(), *at.items]
-        if (below and any(one.path in self.taken for one in at.walk())) or at.path in ("", "spec", "metadata"):
+        parts = list(at.walk())[1:]
+        seen_into = any(one.path in self.taken or _unfit(one) for one in parts) or at.path in ("", "spec", "metadata")
+        if below and seen_into and not _unfit(at):
             for one in below:
                 yield from self._left(one)
         else:
@@ -111,6 +142,8 @@ class Draft:
 
     def _why(self, left: Field) -> str:
         name = left.path.rpartition(".")[2]
+        if unfit := _unfit(left):
+            return unfit
         if name in WHY:
             return WHY[name]
         way_out = f"; engines.{self.engine}.manifest is merged into what that engine renders" if self.engine else ""
@@ -146,6 +179,22 @@ def _shown(origin: Field) -> str:
     text = origin.text
     name = origin.path or "the document"
     return f"{name}: {text if len(text) <= 60 else text[:57] + '...'}" if text and "\n" not in text else name
+
+
+def _unfit(field: Field) -> str:
+    """What is wrong with a value that is of another type than its field."""
+    if AMOUNT.search(field.path) and field and field.quantity is None:
+        return "allowed is an amount, such as 8 or 32Gi"
+    wanted = WANTED.get(field.path.rpartition(".")[2], "")
+    if not field or not wanted:
+        return ""
+    fits = {
+        WHOLE_NUMBER: field.number is not None and field.number >= 0,
+        "true or false": field.node is not None and isinstance(field.node.value, bool),
+        "text": not field.is_list and not field.is_mapping,
+        "a list": field.is_list,
+    }.get(wanted, field.text in wanted.replace(",", "").split())
+    return "" if fits else f"allowed is {wanted}"
 
 
 def _is_servers(path: str) -> bool:

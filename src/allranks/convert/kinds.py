@@ -20,14 +20,21 @@ SSHD = "sshd"
 def from_manifest(manifest: Manifest) -> tuple[Job, list[Lost]]:
     """Make a spec of a manifest. Raises SpecError where there is nothing to run in it."""
     draft = Draft(manifest.source, ENGINE[manifest.kind])
-    draft.take(manifest.root.at("metadata", "name"))
-    draft.set("name", label(manifest.name or manifest.kind))
+    _name(draft, manifest)
     if (namespace := manifest.root.at("metadata", "namespace")).text:
         draft.set("schedule.namespace", namespace.text, namespace)
     CARRY[manifest.kind](draft, manifest)
     carry_annotations(draft, manifest.root["metadata"])
     draft.rest(manifest.root)
     return draft.job(), draft.lost
+
+
+def _name(draft: Draft, manifest: Manifest) -> None:
+    given, name = manifest.root.at("metadata", "name"), label(manifest.name or manifest.kind)
+    draft.set("name", name)
+    if given and given.text != name:
+        draft.lose(given, f"a run's name is a DNS label of at most 40 characters: it is named {name}")
+    draft.take(given)
 
 
 def where(draft: Draft, field: Field) -> str:
@@ -37,7 +44,7 @@ def where(draft: Draft, field: Field) -> str:
 
 def _command(draft: Draft, role: Role, around: Around) -> None:
     argv = role.argv
-    draft.take(role.container["command"], role.container["args"])
+    _take_words(draft, role.container)
     if not argv:
         raise SpecError(
             f"{where(draft, role.container)}: no command here, so the image's own would run; "
@@ -45,6 +52,15 @@ def _command(draft: Draft, role: Role, around: Around) -> None:
         )
     _entrypoint(draft, role.container)
     carry_command(draft, argv, around, where(draft, role.container["command"] or role.container["args"]))
+
+
+def _take_words(draft: Draft, container: Field) -> None:
+    """Take a command and its arguments; what is no word is none of them."""
+    for part in (container["command"], container["args"]):
+        for item in part.items:
+            if item.is_mapping or item.is_list:
+                draft.lose(item, "a word of a command is text")
+        draft.take_fit(part)
 
 
 def _entrypoint(draft: Draft, container: Field) -> None:
@@ -75,8 +91,9 @@ def _mpijob(draft: Draft, manifest: Manifest) -> None:
     _policy(draft, spec["runPolicy"])
     _policy(draft, spec)  # where v1 and v1alpha2 have some of it
     nodes_of = worker or launcher
-    draft.take(spec["slotsPerWorker"], spec["runLauncherAsWorker"], spec["mainContainer"])
-    draft.take(*(role.spec["replicas"] for role in manifest.roles))
+    draft.take(spec["mainContainer"])
+    draft.take_fit(spec["slotsPerWorker"], spec["runLauncherAsWorker"])
+    draft.take_fit(*(role.spec["replicas"] for role in manifest.roles))
     carry_pod(draft, nodes_of)
     if worker:
         carry_env(draft, launcher.container)
@@ -102,7 +119,7 @@ def _pytorchjob(draft: Draft, manifest: Manifest) -> None:
     elastic = manifest.spec["elasticPolicy"]
     if elastic["maxRestarts"].number is not None:
         draft.set("failure.restarts", elastic["maxRestarts"].number, elastic["maxRestarts"])
-    draft.take(manifest.spec["nprocPerNode"], *(role.spec["replicas"] for role in roles))
+    draft.take_fit(manifest.spec["nprocPerNode"], *(role.spec["replicas"] for role in roles))
     carry_pod(draft, first)
     per_node = manifest.spec["nprocPerNode"].number
     _command(draft, first, Around(max(sum(role.count for role in roles), 1), per_node))
@@ -116,9 +133,8 @@ def _of_jobs(draft: Draft, roles: tuple[Role, ...], spec: Field) -> Role:
         raise SpecError(f"{where(draft, spec)}: no replicated jobs, so nothing to run")
     role = max(roles, key=lambda one: (one.gpus * one.count, one.count))
     inner = role.spec["spec"] if role.name == "job" else role.spec.at("template", "spec")
-    draft.take(
-        role.spec["name"], role.spec["replicas"], inner["parallelism"], inner["completions"], inner["completionMode"]
-    )
+    draft.take(role.spec["name"], inner["completionMode"])
+    draft.take_fit(role.spec["replicas"], inner["parallelism"], inner["completions"])
     _policy(draft, inner)
     return role
 
@@ -139,6 +155,7 @@ def _failure_policy(draft: Draft, spec: Field) -> None:
 def _trainjob(draft: Draft, manifest: Manifest) -> None:
     spec, trainer, runtime = manifest.spec, manifest.spec["trainer"], manifest.runtime
     policy = runtime.spec["mlPolicy"] if runtime else Field(None)
+    draft.take_fit(*spec["runtimeRef"].fields.values())
     draft.take(spec["runtimeRef"])
     _policy(draft, spec)
     role = _runtime(draft, runtime) if runtime else None
@@ -150,9 +167,10 @@ def _trainjob(draft: Draft, manifest: Manifest) -> None:
     carry_env(draft, trainer)
     _trainer_resources(draft, manifest, trainer)
     count, slots = trainer["numNodes"], trainer["numProcPerNode"]
-    draft.take(count, slots, trainer["command"], trainer["args"])
+    draft.take_fit(count, slots)
+    _take_words(draft, trainer)
     is_mpi = bool(policy["mpi"])
-    per_node = slots.number or (policy.at("mpi", "numProcPerNode").number if is_mpi else None)
+    per_node = slots.number or policy.at("mpi" if is_mpi else "torch", "numProcPerNode").number
     nodes = max(count.number or policy["numNodes"].number or 1, 1)
     argv = words(trainer) or (role.argv if role else ())
     if not argv:
@@ -173,6 +191,7 @@ def _trainer_resources(draft: Draft, manifest: Manifest, trainer: Field) -> None
         container = Node(held.position, {"resources": held.node}, keys={"resources": held.position})
         role = Role("trainer", trainer, 1, Field(None), Field(container, trainer.path))
         carry_resources(draft, role)
+        draft.rest(role.container["resources"])
         draft.take(held)
 
 
@@ -184,14 +203,16 @@ def _runtime(draft: Draft, runtime: Manifest) -> Role | None:
     inner = Draft(draft.source, draft.engine, fields=draft.fields, origins=draft.origins)
     if role:
         carry_pod(inner, role)
-        inner.take(role.container["command"], role.container["args"])
+        _take_words(inner, role.container)
         inner.take(*(one.spec["name"] for one in runtime.roles))
         _policy(inner, role.spec.at("template", "spec"))
         for other in runtime.roles:
             if is_trainer(other) and other is not role:
                 same(inner, role.template, other.template)
     _failure_policy(inner, template)
-    inner.take(runtime.root["metadata"], runtime.spec["mlPolicy"])
+    policy = runtime.spec["mlPolicy"]
+    inner.take_fit(policy["numNodes"], *(policy.at(kind, "numProcPerNode") for kind in ("mpi", "torch")))
+    inner.take(runtime.root["metadata"], policy)
     inner.rest(runtime.root)
     draft.lost += inner.lost
     return role

@@ -56,10 +56,14 @@ def carry_env(draft: Draft, container: Field) -> None:
     """Variables with a value, and whole Secrets and ConfigMaps; a key of a Secret has no field of its own."""
     for entry in container["env"].items:
         name, value = entry["name"].text, entry["value"]
-        if name in OURS or name.startswith(LAUNCHERS):
+        if not name:
+            draft.lose(entry, "a variable has a name and a value")
+        elif name in OURS or name.startswith(LAUNCHERS):
             draft.lose(entry, "allranks sets what ranks need to find each other", f"the variable {name}")
-        elif entry["valueFrom"] or not name:
-            draft.lose(entry, "a spec takes whole Secrets and ConfigMaps: env_from", f"the variable {name or '?'}")
+        elif entry["valueFrom"]:
+            draft.lose(entry, "a spec takes whole Secrets and ConfigMaps: env_from", f"the variable {name}")
+        elif value and not value.is_scalar:
+            draft.lose(entry, "a variable's value is text", f"the variable {name}")
         elif "$(" in value.text:
             draft.lose(entry, "only Kubernetes puts $(NAME) in", f"the variable {name}")
         else:
@@ -108,6 +112,7 @@ def _volumes(draft: Draft, pod: Field, container: Field) -> None:
                 )
                 draft.take(source)
             continue
+        draft.take_fit(mount["readOnly"])
         claim, host = source.at("persistentVolumeClaim", "claimName").text, source.at("hostPath", "path").text
         extras = set(mount.fields) - {"name", "mountPath", "readOnly"}
         if not (claim or host) or extras:
@@ -120,7 +125,10 @@ def _volumes(draft: Draft, pod: Field, container: Field) -> None:
             draft.take(source)
             continue
         values = {"claim": claim or None, "host": None if claim else host, "path": path}
-        _add(draft, "volumes", Volume, values | {"read_only": mount["readOnly"].is_true}, mount)
+        read_only = mount["readOnly"].is_true or source.at("persistentVolumeClaim", "readOnly").is_true
+        _add(draft, "volumes", Volume, values | {"read_only": read_only}, mount)
+        if kind := source.at("hostPath", "type"):
+            draft.lose(kind, "a host's folder must be there already")
         draft.take(source)
 
 
@@ -144,13 +152,18 @@ def _add(
 
 def _schedule(draft: Draft, pod: Field) -> None:
     for name, label in pod["nodeSelector"].fields.items():
-        draft.put(("schedule", "node_selector", name), label.text, label)
+        if label.is_scalar:
+            draft.put(("schedule", "node_selector", name), label.text, label)
+        else:
+            draft.lose(label, "a label's value is text")
     _simple(draft, pod["priorityClassName"], "schedule.priority")
     if (scheduler := pod["schedulerName"]).text in SCHEDULERS:
         draft.set("schedule.gang", SCHEDULERS[scheduler.text], scheduler)
     for one in pod["tolerations"].items:
         if set(one.fields) - {"key", "operator", "value", "effect", "tolerationSeconds"}:
             continue
+        if any(below.is_mapping or below.is_list for below in one.fields.values()):
+            continue  # without its key it would tolerate everything
         seconds = one["tolerationSeconds"]
         values = {name: one[name].text or None for name in ("key", "operator", "value", "effect")}
         values["operator"] = values["operator"] or "Equal"

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from allranks.errors import SpecError
-from allranks.lint import fields, hosts, mpi, network, ours, pods, ranks, restarts, trainer
+from allranks.lint import agree, fields, hosts, mpi, network, ours, pods, ranks, restarts, trainer
 from allranks.lint.hosts import HostSubject
 from allranks.lint.ours import SpecSubject
 from allranks.lint.rule import ERROR, EVERY, MPI, PYTORCH, Found, Rule, Subject
@@ -23,8 +23,8 @@ NO_CRD: Mapping[str, Any] = {}
 OUTSIDE = "No pod comes of it: the operator looks for the roles in one place alone."
 RULES: tuple[Rule, ...] = (
     Rule("worker-outside", ERROR, (*MPI, *PYTORCH), mpi.worker_outside, OUTSIDE),
-    *fields.RULES, *mpi.RULES, *hosts.RULES, *pods.RULES, *ranks.RULES, *restarts.RULES, *network.RULES, *trainer.RULES,
-    *ours.RULES,
+    *fields.RULES, *mpi.RULES, *hosts.RULES, *pods.RULES, *ranks.RULES, *agree.RULES, *restarts.RULES,
+    *network.RULES, *trainer.RULES, *ours.RULES,
 )  # fmt: skip
 
 

@@ -58,6 +58,11 @@ class Field:
         return [self[index] for index in range(len(self.node.value))] if self.node and self.is_list else []
 
     @property
+    def is_scalar(self) -> bool:
+        """Whether this is neither a mapping nor a list, nor nothing."""
+        return bool(self) and not self.is_mapping and not self.is_list
+
+    @property
     def is_text(self) -> bool:
         """Whether text stands here, not a bare number or true."""
         return self.node is not None and isinstance(self.node.value, str)

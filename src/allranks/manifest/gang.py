@@ -139,7 +139,8 @@ class Manifest:
 
 def words(container: Field) -> tuple[str, ...]:
     """``command`` and ``args`` as one list of words."""
-    return tuple(item.text for part in ("command", "args") for item in container[part].items)
+    parts = (*container["command"].items, *container["args"].items)
+    return tuple(item.text for item in parts if not item.is_mapping and not item.is_list)
 
 
 def _roles(manifest: Manifest) -> Iterator[Role]:

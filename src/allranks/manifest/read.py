@@ -23,7 +23,7 @@ from ruamel.yaml.events import (
 from allranks.errors import SpecError
 from allranks.manifest.field import Field
 from allranks.spec.scalar import scalar, shown
-from allranks.spec.tree import Node, Position, Problem, Reader, refuse_unfit
+from allranks.spec.tree import EMPTY, Node, Position, Problem, Reader, refuse_unfit
 from allranks.spec.wording import nearest
 
 SERVICE = "Service"
@@ -33,6 +33,8 @@ LARGEST_FILE = 16 * 1024 * 1024
 # What an API server takes in one request; etcd takes less.
 LARGEST_DOCUMENT = 3 * 1024 * 1024
 MOST_VALUES = 100_000
+# Of what seems to hold no gang, so many characters are parsed, to tell whether it is YAML at all: a second's work.
+MOST_DOUBTED = 100_000
 SEPARATOR = re.compile(r"^(?:---|\.\.\.)(?=[ \t]|$)", re.MULTILINE)
 DIRECTIVES = re.compile(r"\A(?:[ \t]*(?:#.*)?\n)*(?:%.*\n?)+")
 KIND = re.compile(
@@ -63,15 +65,30 @@ class Contents:
     documents: list[Field] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
+    skipped: list[tuple[str, int]] = field(default_factory=list)
 
     @property
     def nothing(self) -> str:
-        """Say what there is instead of a gang."""
+        """Say what there is instead of a gang: broken YAML, which may have hidden one, before all else."""
+        if broken := self._broken():
+            return f"{self.source}:{broken}"
         found = ", ".join(dict.fromkeys(self.others[:20])) or "no 'kind:' at all"
         near = [
             f"; did you mean {meant!r}?" for kind in self.others if (meant := nearest(kind, GANGS)) and meant != kind
         ]
         return f"{self.source}: no gang in it, found {found}; known are {', '.join(GANGS)}{near[0] if near else ''}"
+
+    def _broken(self) -> Unread | None:
+        left = MOST_DOUBTED
+        for chunk, above in self.skipped:
+            if (left := left - len(chunk)) < 0 or not chunk.strip():
+                continue
+            try:
+                _reader(chunk, above, MOST_VALUES).document()
+            except Problem as problem:
+                if problem.message != EMPTY:
+                    return _told(problem, chunk)
+        return None
 
 
 def text_of(path: str) -> str:
@@ -101,6 +118,7 @@ def read(text: str, source: str) -> Contents:
         kinds = KIND.findall(chunk)
         if not set(kinds) & set(GANGS) and (SERVICE not in kinds or "apiVersion" in chunk):
             contents.others.extend(kinds[:1])
+            contents.skipped.append((chunk, above))
             continue
         try:
             reader = _reader(chunk, above, left)

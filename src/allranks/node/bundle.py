@@ -21,7 +21,10 @@ if sys.version_info < (3, 8):
     why = "the image's python3 is %d.%d, and allranks needs 3.8 or newer in it" % sys.version_info[:2]
     sys.stderr.write("allranks: " + why + "\\n")
     try:
-        open("/dev/termination-log", "w").write(why)
+        log = open("/dev/termination-log", "r+")
+        log.truncate()
+        log.write(why)
+        log.close()
     except (IOError, OSError):
         pass
     sys.exit(42)
@@ -49,8 +52,9 @@ from allranks.node.__main__ import main
 
 sys.exit(main())
 """
-"""Understood by every Python, so that one that is too old can say so; 42 is for good. In a pod, which has a folder of
-our own, the code is laid out there: what one process has compiled is compiled for those after it."""
+"""Understood by every Python, so that one that is too old can say so; 42 is for good. No file is made that a container
+runtime has not made. In a pod, which has a folder of our own, the code is laid out there: what one process has compiled
+is compiled for those after it."""
 # In the package these hold what needs more than the standard library.
 EMPTY = ("allranks/engines/__init__.py",)
 BENCH = ("allranks/bench/__init__.py", "allranks/bench/collectives.py")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 
+from allranks.spec.size import check_words
+
 SHELL_WORDS = frozenset(["&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1", "&>"])
 SHELL = "write the list [sh, -c, '...'] for a shell"
 
@@ -18,6 +20,7 @@ def check(run: str | tuple[str, ...]) -> str | tuple[str, ...]:
         raise ValueError(f"{str(error)[0].lower()}{str(error)[1:]}") from error
     if not argv or not argv[0]:
         raise ValueError("allowed is the command of every rank, such as python train.py")
+    check_words(argv)
     return run
 
 

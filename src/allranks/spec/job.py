@@ -42,6 +42,7 @@ from allranks.spec.names import (
     QueueName,
     ResourceName,
 )
+from allranks.spec.size import check_all, check_env
 from allranks.spec.units import Duration, Quantity
 
 
@@ -363,6 +364,18 @@ class Surroundings(Part):
                 raise ValueError(f"two volumes have the path {volume.path!r}")
             seen.add(volume.path)
         return volumes
+
+    @field_validator("env", mode="after")
+    @classmethod
+    def _variables_fit(cls, env: dict[str, str]) -> dict[str, str]:
+        check_env(env)
+        return env
+
+    @model_validator(mode="after")
+    def _fits_a_process(self) -> Surroundings:
+        run = getattr(self, "run", None) or ()
+        check_all(self.env, [run] if isinstance(run, str) else run)
+        return self
 
     @model_validator(mode="after")
     def _shm_is_one(self) -> Surroundings:

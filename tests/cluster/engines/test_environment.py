@@ -16,6 +16,13 @@ from tests.cluster.namespace import OWNER
 ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
 OVER_SSH = {"engines": {"mpijob": {"start": "mpirun"}}}
 MPIRUN = {"launcher": "mpirun"}
+STRICT = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+USER = {"container": {"securityContext": {"runAsUser": 1000, "runAsNonRoot": True, **STRICT}}}
+# What a shell, mpirun's -x or a file of NAME=VALUE lines would spoil.
+HARD = {
+    "SPACES": " a  b ", "QUOTES": "'\"`", "LINES": "one\ntwo\n", "DOLLAR": "$HOME ${PATH} $(id)", "EMPTY": "",
+    "UNICODE": "\u00e9\u65e5\U0001f600", "EQUALS": "a=b=c", "BACKSLASHES": "\\n\\\\", "OMPI_MINE": "x;y,z",
+}  # fmt: skip
 WHO = """
 import json, os, socket
 known = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HOME", "PATH"))}
@@ -47,10 +54,21 @@ def test_ranks_of_every_engine_are_told_the_same_in_an_image_with_nothing_but_py
         assert left_over == []
 
 
+@pytest.mark.parametrize("user", [{}, USER], ids=["as root", "as another user"])
 @pytest.mark.parametrize("shape", [OVER_SSH, MPIRUN], ids=["mpirun starts the agents", "mpirun starts the ranks"])
-def test_ranks_below_mpirun_are_told_the_same(space: Space, shape: dict[str, Any]) -> None:
-    ranks = environments(space, "mpijob", image=BASE, **shape)
-    assert [same(env) for env in ranks] == [expected(rank) for rank in range(4)]
+def test_ranks_below_mpirun_are_told_the_same(space: Space, shape: dict[str, Any], user: dict[str, Any]) -> None:
+    ranks = environments(space, "mpijob", image=BASE, env=HARD, **shape, **user)
+    assert [same({name: env[name] for name in env if name not in HARD}) for env in ranks] == [
+        expected(rank) for rank in range(4)
+    ]
+    assert [{name: env.get(name) for name in HARD} for env in ranks] == [HARD] * 4
+
+
+def test_a_user_whom_sshd_lets_in_nowhere_is_told_so(space: Space) -> None:
+    user: dict[str, Any] = {**OVER_SSH, "container": {"securityContext": {"runAsUser": 4321}}}
+    done = space.allranks("run", "--engine", "mpijob", str(space.spec(run=["true"], image=BASE, **user)))
+    assert "sshd lets in only users that /etc/passwd lists, and it has none with the number 4321" in done.stderr
+    assert done.returncode == 73
 
 
 def test_ranks_of_a_runtime_that_the_cluster_has_are_told_the_same(space: Space, foreign: str) -> None:

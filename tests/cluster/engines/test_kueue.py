@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from string import Template
@@ -45,7 +46,15 @@ def test_a_gang_waits_for_its_quota_at_its_place_and_runs_when_there_is_room(
     assert reason.startswith(f"queue {queue} can never admit it:")
     assert "insufficient quota for cpu" in reason
     assert space.status("greedy")["phase"] == "pending"
+    assert listed(space) == {"first": "running", "second": "pending", "greedy": "pending"}
     for name in ("greedy", "first"):
         done = space.allranks("cancel", name)
         assert done.returncode == 0, done.stderr
     space.until(lambda status: status["phase"] == "running", "second")
+    assert listed(space)["second"] == "running"
+
+
+def listed(space: Space) -> dict[str, str]:
+    """What ``list`` says of each run here."""
+    runs = json.loads(space.allranks("list", "-o", "json").stdout)
+    return {run["name"]: run["phase"] for run in runs if run["name"] in ("first", "second", "greedy")}

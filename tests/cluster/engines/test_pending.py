@@ -14,6 +14,8 @@ QUOTA = {
     "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": {"pods": "0"}},
 }  # fmt: skip
 
+OLD = 'printf %s "the image\'s python3 is 3.6, and allranks needs 3.8 or newer in it" > /dev/termination-log; exit 42'
+"""What the agent's first lines do there (tests/node/test_bundle.py); no image here has one so old."""
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "more memory than any node has": ({"resources": {"memory": "900Ti"}}, "Insufficient memory"),
     "GPUs where there are none": ({"resources": {"gpus": 8}}, "Insufficient nvidia.com/gpu"),
@@ -25,6 +27,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "a scheduler that is not there": ({"pod": {"schedulerName": "nobody"}}, "no scheduler has looked at it yet"),
     "a priority that is not there": ({"priority": "nope"}, "no PriorityClass with name nope"),
     "an image without python": ({"container": {"command": ["python9", "-V"]}}, "has no python9"),
+    "a python that is too old": ({"container": {"command": ["sh", "-c", OLD]}}, "is 3.6, and allranks needs 3.8"),
     "an init container that fails": (
         {"pod": {"initContainers": [{"name": "fetch", "image": BASE, "command": ["false"]}]}},
         "init container fetch",

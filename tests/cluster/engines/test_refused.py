@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import http.server
-import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import urllib3
 from allranks.engines.kubernetes import kubeconfig
 from tests.cluster.engines.conftest import Space
 from tests.cluster.engines.kubectl import apply, kubectl
+from tests.engines.kubernetes import servers
 
 ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
 RESOURCES = {"jobset": "jobsets", "mpijob": "mpijobs", "trainjob": "trainjobs", "pytorchjob": "pytorchjobs"}
@@ -86,56 +86,109 @@ def left(space: Space) -> list[str]:
     return kubectl("-n", space.name, "get", kinds, "-l", "allranks.dev/run", "-o", "name").split()
 
 
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ("mpijob", "this cluster has no MPIJob (kubeflow.org/v2beta1): the Kubeflow MPI operator is not installed"),
+        ("pytorchjob", "this cluster has no PyTorchJob (kubeflow.org/v1): the Kubeflow training operator is not inst"),
+        (
+            "trainjob",
+            "this cluster has no TrainingRuntime (trainer.kubeflow.org/v1alpha1): Kubeflow Trainer is not inst",
+        ),
+    ],
+)
+def test_an_operator_that_is_missing_is_named_with_where_it_is_told_how_to_install_it(
+    space: Space, monkeypatch: pytest.MonkeyPatch, engine: str, said: str
+) -> None:
+    def without_operators(one: Between) -> None:
+        if one.path.startswith(("/apis/kubeflow.org", "/apis/trainer.kubeflow.org")):
+            one.answer(404, "text/plain; charset=utf-8", b"404 page not found\n")
+        else:
+            one.pass_on()
+
+    with between(space.folder / "bare", without_operators) as path:
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        for verb in (["run"], ["plan", "--check"]):
+            done = space.allranks(*verb, "--engine", engine, str(space.spec()))
+            assert done.returncode == 69, done.stderr
+            (line,) = [line for line in done.stderr.splitlines() if "this cluster has no" in line]
+            assert line.startswith(f"allranks: {said}")
+            assert "; its administrator installs it as https://" in line
+    assert left(space) == []
+
+
+class Between(http.server.BaseHTTPRequestHandler):
+    """One request to an API server that somebody stands before."""
+
+    protocol_version = "HTTP/1.1"
+    handle_one: Callable[[Between], None]
+    pool: urllib3.PoolManager
+    server_url: str
+
+    def do(self) -> None:
+        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        type(self).handle_one(self)
+
+    do_GET = do_POST = do_PATCH = do_DELETE = do
+
+    def ask(self) -> urllib3.BaseHTTPResponse:
+        headers = {name: self.headers[name] for name in ("Content-Type", "Accept") if name in self.headers}
+        return self.pool.request(self.command, self.server_url + self.path, body=self.body or None, headers=headers)
+
+    def pass_on(self) -> None:
+        asked = self.ask()
+        self.answer(asked.status, asked.headers.get("Content-Type", ""), asked.data)
+
+    def answer(self, status: int, kind: str, data: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def vanish(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def between(path: Path, handle: Callable[[Between], None]) -> Iterator[Path]:
+    """A kubeconfig of the cluster as seen through ``handle``."""
+    access = kubeconfig.load()
+    pool = urllib3.PoolManager(ssl_context=access.tls())
+    handler = type("One", (Between,), {"handle_one": handle, "pool": pool, "server_url": access.server})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield servers.kubeconfig(path, f"http://127.0.0.1:{server.server_address[1]}")
+        finally:
+            server.shutdown()
+
+
 @contextmanager
 def vanishing(path: Path, creations: int, is_heard: bool) -> Iterator[Path]:
     """A kubeconfig of an API server that is gone after so many objects were made.
 
     ``is_heard`` is whether the next one is still made, and only its answer lost.
     """
-    access = kubeconfig.load()
-    pool = urllib3.PoolManager(ssl_context=access.tls())
     made = 0
 
-    class Between(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def handle(one: Between) -> None:
+        nonlocal made
+        is_creation = one.command == "POST"
+        if made > creations or (is_creation and made == creations and not is_heard):
+            made += 1
+            one.vanish()
+            return
+        asked = one.ask()
+        made += is_creation and asked.status == 201
+        if made > creations:
+            one.vanish()
+            return
+        one.answer(asked.status, asked.headers.get("Content-Type", ""), asked.data)
 
-        def do(self) -> None:
-            nonlocal made
-            is_creation = self.command == "POST"
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if made > creations or (is_creation and made == creations and not is_heard):
-                made += 1
-                self.vanish()
-                return
-            headers = {name: self.headers[name] for name in ("Content-Type", "Accept") if name in self.headers}
-            answer = pool.request(self.command, access.server + self.path, body=body or None, headers=headers)
-            made += is_creation and answer.status == 201
-            if made > creations:
-                self.vanish()
-                return
-            self.send_response(answer.status)
-            self.send_header("Content-Type", answer.headers.get("Content-Type", ""))
-            self.send_header("Content-Length", str(len(answer.data)))
-            self.end_headers()
-            self.wfile.write(answer.data)
-
-        def vanish(self) -> None:
-            self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-        do_GET = do_POST = do_PATCH = do_DELETE = do
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Between) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        cluster = {"server": f"http://127.0.0.1:{server.server_address[1]}"}
-        path.write_text(json.dumps({
-            "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x",
-        }))  # fmt: skip
-        try:
-            yield path
-        finally:
-            server.shutdown()
+    with between(path, handle) as made_path:
+        yield made_path

@@ -102,3 +102,13 @@ def test_credentials_that_have_expired_are_said(space: Space, monkeypatch: pytes
     done = space.allranks("run", "--engine", "jobset", str(space.spec()))
     assert done.returncode == 69
     assert "does not accept the credentials of context" in done.stderr
+
+
+def test_what_a_killed_client_has_left_without_an_owner_goes_when_the_run_is_cancelled(space: Space) -> None:
+    space.start("jobset", space.spec(resources={"memory": "900Ti"}))
+    for kind in ("secret", "configmap"):
+        change = '{"metadata": {"ownerReferences": null}}'
+        kubectl("-n", space.name, "patch", kind, "gang-allranks", "--type=merge", "-p", change)
+    done = space.allranks("cancel", "gang")
+    assert done.returncode == 0, done.stderr
+    assert kubectl("-n", space.name, "get", "secret,configmap,jobset", "-l", "allranks.dev/run", "-o", "name") == ""

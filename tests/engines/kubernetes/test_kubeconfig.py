@@ -118,7 +118,7 @@ def test_without_a_kubeconfig_run_says_so(
     assert "no kubeconfig" in capfd.readouterr().err
 
 
-def test_a_server_that_is_not_there_is_waited_for_once_and_hides_no_local_run(
+def test_a_server_that_is_not_there_is_waited_for_once_and_told_once(
     fresh_client: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -126,10 +126,25 @@ def test_a_server_that_is_not_there_is_waited_for_once_and_hides_no_local_run(
     cluster = {"server": f"http://127.0.0.1:{port}"}
     path = write(tmp_path / "config", clusters=[{"name": "c", "cluster": cluster}])
     monkeypatch.setenv("KUBECONFIG", str(path))
-    assert call(["list"]) == 0
+    assert call(["list"]) == 69
     said = capfd.readouterr().err
     assert said.count("cannot be reached at") == 1
-    assert f"http://127.0.0.1:{port}: [Errno 111] Connection refused" in said
+    assert f"http://127.0.0.1:{port}: Connection refused" in said
+    assert "no runs" not in said
+    (tmp_path / "job.yaml").write_text("{kind: Job, name: digits, image: some, run: 'true'}")
+    assert call(["run", "--engine", "jobset", str(tmp_path / "job.yaml")]) == 69
+    assert capfd.readouterr().err.count("cannot be reached at") == 1
     assert call(["status", "nobody"]) == 69
     assert "It may be elsewhere: the API server of context x cannot be reached" in capfd.readouterr().err
     client.connect.cache_clear()
+
+
+def test_the_doctor_of_an_engine_with_containers_asks_for_a_jobs_file(
+    fresh_client: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(write(tmp_path / "config")))
+    monkeypatch.chdir(tmp_path)
+    assert call(["doctor", "--engine", "jobset"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("allranks: --engine jobset without a job's file: image: engine jobset runs containers")
+    assert line.endswith("next: --spec job.yaml")

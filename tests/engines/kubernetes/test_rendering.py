@@ -121,3 +121,9 @@ def test_what_a_runtime_cannot_be_given_by_trainer_2_1_is_an_error() -> None:
         plan("trainjob", job(engines=runtime), of_2_1)
     with pytest.raises(SpecError, match=r"^pod\.securityContext: .* \(by podTemplateOverrides\)"):
         plan("trainjob", job(engines=runtime, resources={}, pod={"securityContext": {"runAsUser": 1000}}), of_2_1)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_more_than_a_configmap_holds_is_refused_with_both_sizes(engine: str) -> None:
+    with pytest.raises(SpecError, match=r"a ConfigMap, which holds 1048576 bytes; with the agent itself they are 1\d+"):
+        plan(engine, job(env={f"A{number}": "x" * 100_000 for number in range(8)}))

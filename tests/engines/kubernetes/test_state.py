@@ -9,7 +9,7 @@ from typing import Any
 from allranks.engines.kubernetes import delivery
 from allranks.engines.kubernetes.pods import Pod
 from allranks.engines.kubernetes.reasons import Events, why_waiting
-from allranks.engines.kubernetes.state import Sight, compose
+from allranks.engines.kubernetes.state import Sight, compose, listed
 from allranks.node.cause import Cause
 from allranks.node.status import NodeStatus, Status
 
@@ -87,3 +87,21 @@ def test_a_record_that_a_container_left_is_the_verdict() -> None:
     status = compose(Sight("jobset", main(FAILED), {1: pod(1, ended)}))
     assert (status.phase, status.reason, status.exit_code) == ("cancelled", "by hand", 143)
     assert [node.phase for node in status.nodes] == ["ended", "ended"]
+
+
+def test_a_list_tells_the_phase_of_the_pods_not_of_what_the_operator_counts() -> None:
+    active = main()
+    active["status"]["replicatedJobsStatus"] = [{"active": 1}]
+    waiting = pod(1, {})
+    waiting.raw["status"] = {
+        "phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                                            "message": "0/3 nodes are available: 3 Insufficient cpu."}],
+    }  # fmt: skip
+    running = {node: pod(node, {"running": {}}) for node in range(2)}
+    some, whole, none, unknown = ({1: waiting}, running, {0: pod(0, {"running": {}}), 1: waiting}, None)
+    for pods, phase in ((some, "pending"), (whole, "running"), (none, "starting"), (unknown, "running")):
+        told = listed("jobset", active, pods)
+        assert told.phase == phase
+        if pods is not None and phase != "running":
+            composed = compose(Sight("jobset", active, pods))
+            assert (told.phase, told.reason) == (composed.phase, composed.reason)

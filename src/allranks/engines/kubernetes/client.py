@@ -17,6 +17,7 @@ from allranks.engines.kubernetes import kubeconfig
 from allranks.engines.kubernetes.kinds import POD, Kind, kind_of
 from allranks.engines.kubernetes.kubeconfig import Access
 from allranks.engines.kubernetes.refusals import Refused, Unreachable, refusal
+from allranks.engines.kubernetes.wire import answer, cause, is_page, stranger
 from allranks.errors import EngineError
 
 if TYPE_CHECKING:
@@ -45,7 +46,13 @@ class Client:
             if access.server_name:
                 options.update(server_hostname=access.server_name, assert_hostname=access.server_name)
         proxy = access.proxy
-        self._pool = urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
+        try:
+            self._pool = urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
+        except (urllib3.exceptions.HTTPError, ValueError) as error:
+            raise EngineError(
+                f"context {access.context}: found {proxy!r} as its proxy-url, allowed is an address such as "
+                "http://proxy.example:3128"
+            ) from error
 
     # ---- objects
 
@@ -80,12 +87,12 @@ class Client:
             return False
         return True
 
-    def text(self, path: str, accept: str = "") -> bytes:
+    def page(self, path: str, accept: str = "") -> Object:
         """What the API server says at a path that is no object's."""
         response = self._send("GET", path, query={}, accept=accept)
-        if response.status >= 400:
+        if response.status >= 400 and not is_page(response.data):
             raise self._refusal(response.status, response.data, "get", Kind("v1", path, path), "", "")
-        return response.data
+        return self._answer(response)
 
     # ---- logs
 
@@ -113,10 +120,21 @@ class Client:
         if response.status == 401 and self.access.user.get("exec"):
             self.access.renew()
             response = self._send(method, path, query=query or {}, body=body)
-        if response.status >= 400:
+        if response.status >= 400 and not is_page(response.data):
             raise self._refusal(response.status, response.data, verb, kind, namespace, name)
-        found: Object = json.loads(response.data)
-        return found
+        return self._answer(response)
+
+    def _answer(self, response: BaseHTTPResponse) -> Object:
+        kind = response.headers.get("Content-Type", "")
+        if is_page(response.data):
+            raise self._no_server(stranger(response.data, response.status, kind))
+        try:
+            return answer(response.data, response.status, kind)
+        except ValueError as error:
+            raise self._no_server(str(error)) from error
+
+    def _no_server(self, why: str) -> Unreachable:
+        return Unreachable(f"{self._where()} did not answer: {why}")
 
     def _refusal(self, code: int, body: bytes, verb: str, kind: Kind, namespace: str, name: str) -> Refused:
         return refusal(code, body, verb, kind, namespace or self.namespace, name, self.access.context)
@@ -154,20 +172,10 @@ class Client:
 
     def unreachable(self, error: BaseException) -> Unreachable:
         """What to say when the line to the API server broke."""
-        where = f"context {self.access.context} cannot be reached at {self.access.server}"
-        return Unreachable(f"the API server of {where}: {_cause(error)}")
+        return Unreachable(f"{self._where('cannot be reached ')}: {cause(error)}")
 
-
-def _cause(error: BaseException) -> str:
-    """The innermost reason of urllib3's nested errors, as short as it can be told."""
-    reason = getattr(error, "reason", None)
-    while isinstance(reason, BaseException):
-        error, reason = reason, getattr(reason, "reason", None)
-    text = str(error)
-    if "CERTIFICATE_VERIFY_FAILED" in text:
-        return f"its certificate is not trusted ({text.rpartition(': ')[2].partition(' (')[0]})"
-    text = text.rpartition(": ")[2] if "object at 0x" in text or "Connection(" in text else text
-    return text or type(error).__name__
+    def _where(self, what: str = "") -> str:
+        return f"the API server of context {self.access.context} {what}at {self.access.server}"
 
 
 @functools.cache
@@ -177,7 +185,7 @@ def connect() -> Client:
 
 
 def why_not() -> str:
-    """Why no cluster can be asked; empty when one can be tried. Nothing is sent."""
+    """Why there is no cluster to ask; empty where a kubeconfig names one, even a broken one. Nothing is sent."""
     return _why_not(*(os.environ.get(name, "") for name in ("KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST")))
 
 
@@ -186,6 +194,8 @@ def _why_not(*_: str) -> str:
     """Read once, for all engines that ask."""
     try:
         kubeconfig.load()
-    except EngineError as error:
+    except kubeconfig.NoKubeconfig as error:
         return str(error).splitlines()[0]
+    except EngineError:
+        return ""  # whoever asks it is told; a cluster that somebody has is not passed over in silence
     return ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from allranks.engines.engine import ONLY_REMEMBERED, LogFilter, LogLine
 from allranks.engines.kubernetes import client as api
-from allranks.engines.kubernetes import delivery, kept, pods, replicas, state
+from allranks.engines.kubernetes import delivery, kept, listing, pods, replicas, state
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.cluster import Cluster
 from allranks.engines.kubernetes.kinds import Kind
@@ -327,14 +327,7 @@ class KubernetesEngine:
                 except NotInstalled:
                     continue
         newest = sorted(found, key=lambda main: str(main["metadata"]["creationTimestamp"]), reverse=True)
-        return [self._listed(client, main) for main in newest]
-
-    def _listed(self, client: Client, main: Object) -> Status:
-        """Of a run that is over its record tells more than its object, where this client has seen that."""
-        status, metadata = state.listed(self.name, main), main["metadata"]
-        seen = kept.read(client.access.context, str(metadata["namespace"]), str(metadata["name"]))
-        known = seen is not None and seen.uid == metadata["uid"] and seen.status.is_over
-        return seen.status if seen is not None and known and status.is_over else status
+        return listing.statuses(client, self.name, newest, self.node_of)
 
 
 def _without_object(status: Status) -> Status:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, get_args
 
 from allranks.engines.kubernetes.client import Client
@@ -36,7 +35,7 @@ def discover(client: Client) -> Cluster:
 
 def kinds(client: Client) -> set[tuple[str, str]]:
     """Every kind that the cluster knows, as (apiVersion, kind)."""
-    answer = json.loads(client.text("/apis", AGGREGATED))
+    answer = client.page("/apis", AGGREGATED)
     return {
         (f"{group['metadata']['name']}/{version['version']}", resource.get("responseKind", {}).get("kind", ""))
         for group in answer.get("items") or ()
@@ -48,7 +47,7 @@ def kinds(client: Client) -> set[tuple[str, str]]:
 def _patches(client: Client) -> Patches:
     """The field of a TrainJob that changes its runtime's pods, by the schema of the version that is installed."""
     try:
-        schemas = json.loads(client.text(f"/openapi/v3/apis/{TRAINJOB.api_version}"))["components"]["schemas"]
+        schemas = client.page(f"/openapi/v3/apis/{TRAINJOB.api_version}")["components"]["schemas"]
     except (Unreachable, KeyError, ValueError):
         return "runtimePatches"
     spec: dict[str, Any] = next(

@@ -20,13 +20,25 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from allranks.engines.kubernetes.wire import ANEW, LOG_IN, header
 from allranks.errors import EngineError
 
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PLUGIN_TIMEOUT = 60.0
 """Seconds for a credential plugin; some open a browser."""
 SOON = 30.0
 """Seconds before its end from which a plugin's token is not used any more."""
+
+
+NO_PEM = {
+    "certificate-authority": "there is no certificate in PEM in it",
+    "client-certificate": "it, or its client-key, is no PEM, or they do not belong together",
+}
+
+
+class NoKubeconfig(EngineError):
+    """Nothing says which cluster there is."""
 
 
 @dataclass
@@ -42,7 +54,10 @@ class Access:
 
     def headers(self) -> dict[str, str]:
         """What says who asks. Raises EngineError when a token cannot be had."""
-        token = self._token()
+        try:
+            token = header(self._token(), "token")
+        except ValueError as error:
+            raise EngineError(f"context {self.context}: {error}") from error
         if token:
             return {"Authorization": f"Bearer {token}"}
         if self.user.get("username"):
@@ -56,10 +71,23 @@ class Access:
 
     def tls(self) -> ssl.SSLContext:
         """A context that trusts the cluster's authority and shows the client's certificate. Raises EngineError."""
-        try:
-            return self._tls()
-        except (OSError, ValueError) as error:
-            raise EngineError(f"context {self.context}: its certificates cannot be used: {error}") from error
+        with (
+            _file(self.cluster, "certificate-authority") as authority,
+            self._usable("certificate-authority", authority),
+        ):
+            context = ssl.create_default_context(cafile=authority)
+        if self.cluster.get("insecure-skip-tls-verify"):
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        issued = self._from_plugin()
+        user = {**self.user, **{name: issued[name] for name in issued if name.startswith("client-")}}
+        with (
+            _file(user, "client-certificate") as certificate,
+            _file(user, "client-key") as key,
+            self._usable("client-certificate", certificate, key),
+        ):
+            if certificate:
+                context.load_cert_chain(certificate, key)
+        return context
 
     @property
     def proxy(self) -> str:
@@ -71,17 +99,17 @@ class Access:
         """What the server's certificate is for, where that is not its address."""
         return str(self.cluster.get("tls-server-name", ""))
 
-    def _tls(self) -> ssl.SSLContext:
-        with _file(self.cluster, "certificate-authority") as authority:
-            context = ssl.create_default_context(cafile=authority)
-        if self.cluster.get("insecure-skip-tls-verify"):
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        issued = self._from_plugin()
-        user = {**self.user, **{name: issued[name] for name in issued if name.startswith("client-")}}
-        with _file(user, "client-certificate") as certificate, _file(user, "client-key") as key:
-            if certificate:
-                context.load_cert_chain(certificate, key)
-        return context
+    @contextmanager
+    def _usable(self, what: str, *files: str | None) -> Iterator[None]:
+        """Say which certificate is none. Raises EngineError."""
+        try:
+            for file in filter(None, files):
+                Path(file).read_bytes()
+            yield
+        except (OSError, ValueError) as error:
+            unread = isinstance(error, OSError) and error.filename
+            found = f"{error.strerror}: {error.filename}" if unread else NO_PEM[what]  # type: ignore[union-attr]
+            raise EngineError(f"context {self.context}: its {what} cannot be used: {found}; {ANEW}") from error
 
     def _token(self) -> str:
         if self.user.get("tokenFile"):
@@ -89,6 +117,9 @@ class Access:
                 return Path(self.user["tokenFile"]).read_text().strip()
             except OSError as error:
                 raise EngineError(f"context {self.context}: {error.strerror}: {error.filename}") from error
+            except UnicodeDecodeError as error:
+                file = self.user["tokenFile"]
+                raise EngineError(f"context {self.context}: its token file is no text: {file}; {LOG_IN}") from error
         return str(self.user.get("token") or self._from_plugin().get("token", ""))
 
     def _from_plugin(self) -> Mapping[str, str]:
@@ -108,7 +139,7 @@ def load(env: Mapping[str, str] = os.environ) -> Access:
     if env.get("KUBERNETES_SERVICE_HOST") and (ACCOUNT / "token").is_file():
         return _of_this_pod(env)
     looked = ", ".join(map(str, files))
-    raise EngineError(f"no kubeconfig ({looked}: no such file); get one for your cluster, or set KUBECONFIG to it")
+    raise NoKubeconfig(f"no kubeconfig ({looked}: no such file); get one for your cluster, or set KUBECONFIG to it")
 
 
 def _files(env: Mapping[str, str]) -> list[Path]:
@@ -158,8 +189,14 @@ def _read(file: Path) -> dict[str, Any]:
         read = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise EngineError(f"cannot read the kubeconfig {file}: {error.strerror}") from error
-    except (YAMLError, UnicodeDecodeError) as error:
-        raise EngineError(f"the kubeconfig {file} is no YAML: {str(error).splitlines()[0]}") from error
+    except UnicodeDecodeError as error:
+        as_16 = "UTF-16, as PowerShell's '>' writes it" if error.object[:2] in UTF_16 else f"byte {error.start + 1}"
+        raise EngineError(f"the kubeconfig {file} is not UTF-8 text ({as_16}); save it as UTF-8") from error
+    except YAMLError as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        place = "" if line is None else f" in line {line + 1}"
+        said = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise EngineError(f"the kubeconfig {file} is no YAML{place}: {said}; mend it, or {ANEW}") from error
     if not isinstance(read, dict):
         raise EngineError(f"the kubeconfig {file} is empty, or no mapping")
     return read

@@ -93,9 +93,12 @@ def _end(status: Status, sight: Sight, ended: conditions.Ending) -> None:
     status.ended = ended.at
 
 
-def listed(engine: str, main: Object) -> Status:
-    """What the engine's object alone tells of a run."""
-    sight = Sight(engine, main)
+def listed(engine: str, main: Object, pods: Mapping[int, Pod] | None = None) -> Status:
+    """What the engine's object and its pods, where they are known, tell of a run; its coordinator is not asked.
+
+    An operator counts a pod as active that has not found a machine yet, so what pods do is told by themselves.
+    """
+    sight = Sight(engine, main, pods or {})
     status = _blank(sight)
     ended = conditions.ending(main)
     if ended:
@@ -103,8 +106,10 @@ def listed(engine: str, main: Object) -> Status:
         status.ended = ended.at
     elif conditions.is_suspended(main):
         status.reason = "suspended"
+    elif pods is not None and not sight.is_whole:
+        status = _gathering(sight, None)
     else:
-        status.phase = "running" if _has_active(main) else "pending"
+        status.phase = "running" if pods is not None or _has_active(main) else "pending"
     nodes, ranks, _ = size(main)
     status.nodes = [_node(sight, node, None, ranks) for node in range(nodes)]
     status.conditions = conditions.shown(main)

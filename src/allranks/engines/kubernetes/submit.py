@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from allranks.engines.kubernetes import delivery, render
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
-from allranks.engines.kubernetes.kinds import CONFIGMAP, POD, Kind, kind_of
+from allranks.engines.kubernetes.kinds import CONFIGMAP, POD, SECRET, Kind, kind_of
 from allranks.engines.kubernetes.refusals import Missing, NoRight, NotInstalled, Refused, Unreachable
 from allranks.errors import EngineError
 from allranks.node import keeper
@@ -160,7 +160,10 @@ def _remove_leftovers(client: Client, plan: Plan, namespace: str) -> None:
 
 
 def remove(client: Client, main: Object, namespace: str, timeout: float) -> list[Object]:
-    """Delete a run's object with all that it owns; return the pods that are still there after ``timeout`` seconds."""
+    """Delete a run's object with all that it owns; return the pods that are still there after ``timeout`` seconds.
+
+    A client that died before it could say so has left the agent's files without an owner: they go too.
+    """
     kind, name = kind_of(main), str(main["metadata"]["name"])
     run = (main["metadata"].get("labels") or {}).get(delivery.RUN, name)
     client.delete(kind, name, namespace)
@@ -168,6 +171,8 @@ def remove(client: Client, main: Object, namespace: str, timeout: float) -> list
     while True:
         left = client.list(POD, namespace, labels=f"{delivery.RUN}={run}")
         if not left and not _is_there(client, main, namespace):
+            for files in (SECRET, CONFIGMAP):
+                client.delete(files, delivery.name_of(run), namespace)
             return []
         if time.monotonic() > until:
             return left

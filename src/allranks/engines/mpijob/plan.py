@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from allranks.engines.kubernetes import delivery, free, pod, render
 from allranks.engines.kubernetes.manifest import Explained, without_nothing
 from allranks.errors import SpecError
+from allranks.node.launch.sshd import KEYS
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Plan
@@ -99,6 +100,7 @@ def _over_ssh(job: Job, admission: Admission) -> dict[str, Any]:
         without_nothing(
             {
                 "slotsPerWorker": job.ranks,
+                "sshAuthMountPath": KEYS if _is_not_root(job) else "",
                 "mpiImplementation": IMPLEMENTATIONS[job.engines.mpijob.implementation],
                 "runPolicy": _run_policy(job, admission, 1),
                 "mpiReplicaSpecs": {
@@ -108,8 +110,16 @@ def _over_ssh(job: Job, admission: Admission) -> dict[str, Any]:
             }
         ),
         slotsPerWorker="ranks_per_node",
+        sshAuthMountPath="the operator's own, /root/.ssh, is for root; sshd listens on a port that others may have",
         mpiImplementation="engines.mpijob.implementation",
     )
+
+
+def _is_not_root(job: Job) -> bool:
+    """Whether the spec says that its containers are another user's; the container's word wins over the pod's."""
+    said = {**job.pod.get("securityContext", {}), **job.container.get("securityContext", {})}
+    user = said.get("runAsUser")
+    return bool(user) if user is not None else bool(said.get("runAsNonRoot"))
 
 
 def _notes(job: Job, over_ssh: bool) -> Iterator[str]:

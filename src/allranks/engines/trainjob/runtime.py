@@ -5,7 +5,6 @@ Only the torch policy numbers the pods; the mpi policy starts a pod more, whose 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,7 @@ def judge(client: Client, plan: Plan) -> list[str]:
     if not names:
         return []
     try:
-        found = json.loads(client.text(PATH)).get("items") or []
+        found = client.page(PATH).get("items") or []
     except NoRight:
         right = "that needs the right to list clustertrainingruntimes (trainer.kubeflow.org)"
         return [f"{KIND} {name} was not looked at: {right}; it must have the torch policy" for name in names]

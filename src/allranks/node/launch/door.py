@@ -39,6 +39,11 @@ def why_not(path: str) -> str:
             return f"no {program} on this machine; on Debian and Ubuntu: apt-get install openssh-server"
     if os.geteuid() == 0 and not os.path.isdir(SEPARATION):
         return f"sshd started by root needs the folder {SEPARATION}; make it: mkdir -m 755 {SEPARATION}"
+    return why_not_user()
+
+
+def why_not_user() -> str:
+    """Say why sshd would not let in the user that this process is; nothing when it would."""
     try:
         shell = pwd.getpwuid(os.geteuid()).pw_shell
     except KeyError:

@@ -20,6 +20,8 @@ from allranks.node import bundle, container, processes
 from allranks.node.files import say, write_whole
 from allranks.node.gang import Gang, load
 from allranks.node.init import EXIT_CANTCREAT, EXIT_GIVEN_UP
+from allranks.node.launch import door
+from allranks.node.launch.sshd import KEYS
 
 HOSTFILE = "/etc/mpi/hostfile"
 POLL, DIAL = 0.2, 2.0
@@ -29,6 +31,8 @@ SSH = (
     "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 )
 """ssh's defaults would notice nothing of a node that lost its power, and ask whether to trust a host."""
+OWN_KEYS = f" -p {door.PORT} -i {KEYS}/id_rsa"
+"""For a user who is not root, whose sshd has no other port and whose keys are not in a home."""
 DAEMON_KEEPALIVE = {"oob_tcp_keepalive_time": "2", "oob_tcp_keepalive_intvl": "2", "oob_tcp_keepalive_probes": "3"}
 """Open MPI 4's defaults notice it after some eight minutes."""
 PASSED_ON = ("ALLRANKS_COORDINATOR", "PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
@@ -100,23 +104,30 @@ def implementation() -> str:
     raise OSError(f"{program} is neither Open MPI's, Intel's nor MPICH's: it says {said.strip()[:80]!r}")
 
 
+def ssh() -> str:
+    """The options of every ssh."""
+    return SSH + (OWN_KEYS if os.path.isdir(KEYS) else "")
+
+
 def command(kind: str, hostfile: str, nodes: int, first: str) -> Tuple[List[str], Dict[str, str]]:
     """The command line that starts one agent on each host, and its environment. ``first`` is where rank 0 runs."""
     env = {**os.environ, "ALLRANKS_COORDINATOR": first}
     agent = ["python3", bundle.entry(), "init", f"{os.path.dirname(bundle.entry())}/plan.json"]
     passed = [name for name in PASSED_ON if name in env]
     if kind in ("intel", "mpich"):
-        env.update({"HYDRA_LAUNCH_EXTRA_ARGS": SSH, "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": SSH})
+        env.update({"HYDRA_LAUNCH_EXTRA_ARGS": ssh(), "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": ssh()})
         named = ["-genvlist", ",".join(passed)]
         return ["mpirun", "-f", hostfile, "-ppn", "1", "-n", str(nodes), *named, *agent], env
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     named = [word for name in passed for word in ("-x", name)]
     settings: List[str] = []
     if kind == "openmpi4":
-        pairs = {"plm_rsh_args": SSH, "orte_keep_fqdn_hostnames": "1", **DAEMON_KEEPALIVE}
+        pairs = {"plm_rsh_args": ssh(), "orte_keep_fqdn_hostnames": "1", **DAEMON_KEEPALIVE}
+        pairs["orte_tmpdir_base"] = env.get("TMPDIR", "/tmp")  # of its daemons, whose environment is sshd's
         settings = [word for name, value in pairs.items() for word in ("--mca", name, value)]
     else:
-        env.update({"PRTE_MCA_plm_ssh_args": SSH, "PRTE_MCA_prte_keep_fqdn_hostnames": "1"})
+        env.update({"PRTE_MCA_plm_ssh_args": ssh(), "PRTE_MCA_prte_keep_fqdn_hostnames": "1"})
+        env["PRTE_MCA_prte_tmpdir_base"] = env.get("TMPDIR", "/tmp")
     return [
         "mpirun", *as_root, *settings, "--hostfile", hostfile, "-np", str(nodes), "--map-by", "ppr:1:node",
         "--bind-to", "none", *named, *agent,
@@ -125,7 +136,9 @@ def command(kind: str, hostfile: str, nodes: int, first: str) -> Tuple[List[str]
 
 def port_of(host: str) -> int:
     """Where ssh would dial that host, by its own configuration."""
-    said = subprocess.run(["ssh", "-G", host], capture_output=True, text=True, timeout=60, check=False).stdout
+    said = subprocess.run(
+        ["ssh", *ssh().split(), "-G", host], capture_output=True, text=True, timeout=60, check=False
+    ).stdout
     ports = [line.split()[1] for line in said.splitlines() if line.startswith("port ")]
     return int(ports[0]) if ports else 22
 
@@ -177,7 +190,7 @@ def _spawn_and_wait(argv: List[str], env: Dict[str, str]) -> int:
 def _fetch_last_words(gang: Gang, names: List[str]) -> None:
     """Have the run's record here too: the operator deletes the workers' pods, and this one stays."""
     for name in names[:3] if gang.termination else []:
-        argv = ["ssh", *SSH.split(), name, "cat", gang.termination]
+        argv = ["ssh", *ssh().split(), name, "cat", gang.termination]
         said = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False).stdout
         if said.startswith(b"{"):
             with open(gang.termination, "wb") as file:
