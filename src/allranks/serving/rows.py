@@ -94,11 +94,11 @@ class Rows:
         inputs.max_length_q, inputs.max_length_k = 1, {"full_attention": longest}
 
     def _lay_out(self, states: list[Any], longest: int) -> None:
-        """Where each row writes and reads, and the mask [rows, 1, 1, longest]; rows that are shorter read a key again."""
+        """Where each row writes and reads, and the mask [rows, 1, 1, longest]; a shorter row reads one key again."""
         rows = len(states)
-        read = np.empty((rows, longest), np.int64)
-        write = np.empty(rows, np.int64)
-        mask = np.zeros((rows, longest), np.float32)
+        read: np.ndarray = np.empty((rows, longest), np.int64)
+        write: np.ndarray = np.empty(rows, np.int64)
+        mask: np.ndarray = np.zeros((rows, longest), np.float32)
         self._places = {state.request_id: self._places_of(state.request_id) for state in states}
         for row, state in enumerate(states):
             places, length = self._places[state.request_id][1], state.position_offset + 1
@@ -123,9 +123,9 @@ def attend(
     module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
     attention_mask: torch.Tensor | None, **named: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
-    """``sdpa`` of transformers; where the mask is one of ``Rows``, by row: query [1, heads, rows, D] -> [1, rows, heads, D].
+    """``sdpa`` of transformers, and where the mask is one of ``Rows``, by row.
 
-    Keys and values are [1, kv heads, rows x longest, D] then.
+    Then query is [1, heads, rows, D], key and value are [1, kv heads, rows x longest, D] -> [1, rows, heads, D].
     """
     if attention_mask is None or len(attention_mask) == len(query):
         return sdpa_attention_forward(module, query, key, value, attention_mask, **named)  # type: ignore[no-any-return]
