@@ -11,7 +11,7 @@ from transformers.generation import ContinuousBatchingConfig
 from transformers.generation.continuous_batching.continuous_api import BackgroundThreadStatus, ContinuousBatchingManager
 from transformers.generation.continuous_batching.requests import RequestStatus
 
-from allranks.serving import rows
+from allranks.serving import rows, sums
 from allranks.serving.batch import Batches
 from allranks.serving.graphs import Graphs
 from allranks.serving.peers import Plans
@@ -47,6 +47,8 @@ class Loop(ContinuousBatchingManager):  # type: ignore[misc]
         self.output_router = Router(deliver)
         self.beats = self.current_batch = 0
         self._broke = broke
+        if model.device.type == "cpu" and inner.tp_size > 1:
+            sums.install(plans, inner.tp_size)
         self._graphs: Graphs | None = None
         if not self.is_tp_driver:
             self._wake_up_loop = NoWait()
