@@ -51,7 +51,7 @@ class Batches:
         states = [request.state for request in requests_in_batch]
         names = [state.request_id for state in states]
         _describe(buffers, list(requests_in_batch), names, num_q_tokens)
-        _fill(buffers, states, names, list(before), num_q_tokens)
+        fill(buffers, states, names, list(before), num_q_tokens)
         self._fill_table(buffers, names, at)
         for state in states:
             state.position_offset += 1
@@ -86,7 +86,7 @@ def _describe(buffers: Any, requests: list[Any], names: list[str], tokens: int) 
     buffers.total_seqlen_q, buffers.max_length_q = rows, 1
 
 
-def _fill(buffers: Any, states: list[Any], names: list[str], before: list[str], tokens: int) -> None:
+def fill(buffers: Any, states: list[Any], names: list[str], before: list[str], tokens: int) -> None:
     """Write a token, a position and a length for each request; the rows that pad the batch have length 0."""
     rows, small = len(states), buffers._bulk_input_tensor.numpy()
     positions = np.array([state.position_offset for state in states], np.int32)

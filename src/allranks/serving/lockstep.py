@@ -11,6 +11,7 @@ from transformers.generation import ContinuousBatchingConfig
 from transformers.generation.continuous_batching.continuous_api import BackgroundThreadStatus, ContinuousBatchingManager
 from transformers.generation.continuous_batching.requests import RequestStatus
 
+from allranks.serving import rows, sums
 from allranks.serving.batch import Batches
 from allranks.serving.graphs import Graphs
 from allranks.serving.peers import Plans
@@ -46,6 +47,8 @@ class Loop(ContinuousBatchingManager):  # type: ignore[misc]
         self.output_router = Router(deliver)
         self.beats = self.current_batch = 0
         self._broke = broke
+        if model.device.type == "cpu" and inner.tp_size > 1:
+            sums.install(plans, inner.tp_size)
         self._graphs: Graphs | None = None
         if not self.is_tp_driver:
             self._wake_up_loop = NoWait()
@@ -55,6 +58,8 @@ class Loop(ContinuousBatchingManager):  # type: ignore[misc]
         if hasattr(processor.inputs_and_outputs, "io_pairs"):
             Batches(processor.inputs_and_outputs)
             self._graphs = self._graphs or Graphs(processor.model_runner, self.logit_processor)
+        elif rows.fit(processor):
+            rows.Rows(processor.inputs_and_outputs)
         return processor
 
     def warmup(self) -> None:
@@ -98,8 +103,12 @@ class OneWay:
         return (*self._plans.state(payload_size, stop_status), 0)
 
     def tp_broadcast_object_from_rank_0(self, obj: Any) -> Any:
-        """New requests and cancellations, as rank 0 has them."""
-        return self._plans.objects(obj)
+        """New requests and cancellations, as rank 0 has them; who follows tells nobody of their tokens."""
+        news = self._plans.objects(obj)
+        if not self._inner.is_tp_driver:
+            for state in news[0]:
+                state.streaming = False
+        return news
 
     def are_kv_heads_tp_ed(self) -> bool:
         """Whether each rank's cache holds its own part of the key-value heads.

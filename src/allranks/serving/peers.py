@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 PLAN, LIFE = b"P", b"L"
@@ -104,13 +105,17 @@ def _ready(peer: socket.socket) -> socket.socket:
 
 
 def _exactly(peer: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        part = peer.recv(size - len(data))
-        if not part:
-            raise Gone("Connection closed")
-        data += part
+    data = bytearray(size)
+    _fill(peer, memoryview(data))
     return bytes(data)
+
+
+def _fill(peer: socket.socket, data: memoryview) -> None:
+    while data:
+        size = peer.recv_into(data)
+        if not size:
+            raise Gone("Connection closed")
+        data = data[size:]
 
 
 class Plans:
@@ -139,7 +144,23 @@ class Plans:
         size = struct.unpack("!Q", _exactly(self._peers[0], 8))[0]
         return pickle.loads(_exactly(self._peers[0], size))
 
-    def _tell(self, data: bytes) -> None:
+    def add_up(self, tensor: torch.Tensor) -> None:
+        """Make a contiguous tensor on the CPU the sum of all ranks', the same bits on each. Raises Gone.
+
+        The thread that takes the plans has to call this, on all ranks in the same order.
+        """
+        data = memoryview(tensor.view(-1).view(torch.uint8).numpy())
+        if self._rank:
+            self._peers[0].sendall(data)
+            _fill(self._peers[0], data)
+            return
+        theirs = torch.empty_like(tensor)
+        for rank in sorted(self._peers):
+            _fill(self._peers[rank], memoryview(theirs.view(-1).view(torch.uint8).numpy()))
+            tensor.add_(theirs)
+        self._tell(data)
+
+    def _tell(self, data: bytes | memoryview) -> None:
         for rank, peer in self._peers.items():
             try:
                 peer.sendall(data)
