@@ -115,7 +115,7 @@ class Node:
         """How the node does; hearing of the coordinator, it lives on.
 
         ``code`` is its agent's exit code or None, ``status`` the gang's record (node 0), ``lines`` what was printed
-        since the last time, ``ready`` whether node 0 has ever answered that it serves.
+        since the last time, ``ready`` whether node 0 said last that it serves.
         """
         self._heard = time.monotonic()
         assert self._told is not None  # the coordinator calls start first
@@ -164,8 +164,9 @@ class Node:
 
     def _is_ready(self) -> bool:
         assert self._told is not None
-        if self._told.ready and not self._ready:
-            self._ready = _answers(self._told.ready)
+        if self._told.ready:
+            said = status_of(self._told.ready)
+            self._ready = self._ready if said is None else said == 200
         return self._ready
 
     def _watch(self) -> None:
@@ -192,13 +193,21 @@ def _kill(pid: int) -> None:
         pass  # it has ended
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Whether there is a 200 at that URL."""
+    return status_of(url) == 200
+
+
+def status_of(url: str) -> int | None:
+    """The status of an answer, 0 where there is nobody; None where it takes over a second: it may only be busy."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=1) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError, ValueError):
-        return False
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        return None if isinstance(getattr(error, "reason", error), TimeoutError) else 0
 
 
 def folder_of(root: str, service: str, gang: str) -> str:

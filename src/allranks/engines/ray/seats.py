@@ -57,14 +57,22 @@ class Seat:
 
     def vacate(self, why: str) -> None:
         """Its gang is gone: the loss of it is one restart, beside what its agents had used."""
-        if self.status:
-            self.attempt = max(self.attempt, int(self.status["attempt"]))
-            self.used = max(self.used, int(self.status["restarts"]["used"]))
+        self._count()
         cause = Cause(max(self.attempt, 0), "node_lost", utc(), why, exit=1)
         self.causes = [*self.all_causes(), cause.to_json()][-MOST_CAUSES:]
         self.used += 1
         self.gang = self.address = ""
         self.ready, self.status = False, {}
+
+    def left(self) -> dict[str, Any]:
+        """What is to be known of it where a door after this one starts with nothing, and whether it has a gang."""
+        self._count()
+        return {"gang": self.gang, "attempt": self.attempt, "used": self.used, "causes": self.all_causes()}
+
+    def _count(self) -> None:
+        if self.status:
+            self.attempt = max(self.attempt, int(self.status["attempt"]))
+            self.used = max(self.used, int(self.status["restarts"]["used"]))
 
     def all_causes(self) -> list[dict[str, Any]]:
         """Those of earlier gangs and of this one.
@@ -84,7 +92,8 @@ class Seats:
         self._told = told
         self.ready_path = str(told["ready"])
         self.key = ""
-        self._all = [Seat(number) for number in range(told["replicas"])]
+        left = told.get("left") or [{}] * told["replicas"]
+        self._all = [Seat(number, **known) for number, known in enumerate(left)]
 
     def taken(self) -> list[Seat]:
         return [seat for seat in self._all if seat.gang]
@@ -139,7 +148,7 @@ class Seats:
         seat.used, seat.causes = max(seat.used, int(base.get("used", 0))), seat.causes or list(base.get("causes", ()))
         self.key = self.key or base.get("key", "")
         seat.address, seat.status = report.get("address", ""), report.get("status") or seat.status
-        seat.ready = seat.ready or bool(report.get("ready"))
+        seat.ready = bool(report.get("ready", seat.ready))
         seat.over = report.get("over", "") or seat.over
         if report.get("lost"):
             seat.lost = report["lost"]
@@ -155,6 +164,7 @@ class Seats:
             "wants_key": bool(self._told["wants_key"] and not self.key),
             "serves": self.pick() is not None,
             "placed": bool(self.taken()),
+            "left": [seat.left() for seat in self._all],
         }
 
     def _status(self) -> Status:
