@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from allranks.engines import child
 from allranks.engines.engine import LogFilter, LogLine, Plan
 from allranks.engines.kubernetes import client as api
-from allranks.engines.kubernetes.refusals import Refused
 from allranks.engines.local.rundir import Holder, until
 from allranks.engines.ray import lines
 from allranks.engines.ray.node import answers
@@ -40,7 +39,6 @@ FIRST_RECORD = 20.0
 POLL = 0.2
 TAIL = 50
 KEEPER_GONE = 70
-FORBIDDEN = 403
 MISSING = "Ray is not installed; install: pip install 'allranks[ray]'"
 
 
@@ -89,6 +87,9 @@ class RayEngine:
         from allranks.engines.kubernetes.check import check_all
 
         return check_all(client.connect(), plan.documents)
+
+    def role(self, *, force_delete: bool = False) -> dict[str, Any]:
+        return _cluster().role()
 
     def submit(self, plan: Plan, *, detach: bool) -> RayRun | RayServiceRun:
         (document,) = plan.documents
@@ -163,13 +164,11 @@ def _is_elsewhere(name: str) -> bool:
 
 
 def _in_cluster() -> Sequence[Status]:
-    """Those that KubeRay runs; none for whoever may not see any."""
+    """Those that KubeRay runs. Where the cluster cannot be asked, the engines that are only there say so."""
     try:
         return [] if api.why_not() else _cluster().list()
-    except Refused as refused:
-        if refused.code == FORBIDDEN:
-            return []
-        raise
+    except EngineError:
+        return []
 
 
 def find(name: str) -> RunDir:
