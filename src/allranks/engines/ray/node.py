@@ -33,6 +33,8 @@ LEASE = 3.0
 """Seconds without a word of the coordinator; Serve's own health checks would need longer to end a stopped one."""
 KEY = "ALLRANKS_API_KEY"
 """Variable of the ranks that holds the service's key."""
+PROBE = 0.3
+"""Seconds between two questions whether node 0 serves."""
 KEPT = 3
 """Folders of earlier gangs of a service that are kept on a host, for their logs."""
 MOST_LINES = 2000
@@ -92,6 +94,8 @@ class Node:
         self._start_agent(told, state, plan)
         self._heard = time.monotonic()
         threading.Thread(target=self._watch, name="lease", daemon=True).start()
+        if told.ready:
+            threading.Thread(target=self._probe, args=(told.ready,), name="ready", daemon=True).start()
 
     def _start_agent(self, told: Told, state: Path, plan: Path) -> None:
         env = {
@@ -121,7 +125,7 @@ class Node:
         assert self._told is not None  # the coordinator calls start first
         assert self._agent is not None
         code = self._agent.poll()
-        return {"code": code, "status": self._status(), "lines": self._lines(), "ready": self._is_ready()}
+        return {"code": code, "status": self._status(), "lines": self._lines(), "ready": self._ready}
 
     def stop(self) -> None:
         """Let the node end in its own time: ranks get SIGTERM, and ``grace`` after it. ``beat`` tells when it has."""
@@ -162,12 +166,12 @@ class Node:
             lines.append(line.rstrip("\n"))
         return lines
 
-    def _is_ready(self) -> bool:
-        assert self._told is not None
-        if self._told.ready:
-            said = status_of(self._told.ready)
+    def _probe(self, url: str) -> None:
+        """Ask whether node 0 serves: beside the beats, as one that is breaking may take its time to answer."""
+        while True:
+            said = status_of(url)
             self._ready = self._ready if said is None else said == 200
-        return self._ready
+            time.sleep(PROBE)
 
     def _watch(self) -> None:
         """End everything once the coordinator has been silent for the lease."""

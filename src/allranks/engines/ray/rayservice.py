@@ -120,7 +120,7 @@ def compose(main: Object, pods: Sequence[Pod], events: Events, told: dict[str, A
     missing = [(pod, why) for pod in pods if (why := why_waiting(pod, events))]
     if told is None:
         status.phase = "starting" if any(pod.is_running for pod in pods) else "pending"
-        status.reason = _serves_word(main) or _not_ready(main)
+        status.nodes, status.reason = [], _serves_word(main) or _not_ready(main)  # which pod is which nobody knows
         if _is_ready(main):
             status.phase, status.reason = "running", ""
     if missing and not status.is_over:
