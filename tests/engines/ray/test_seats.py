@@ -30,6 +30,8 @@ def test_a_lost_gang_costs_one_restart_and_the_next_one_knows_what_was_used() ->
     door.hear("a", report(attempt=1, used=1, lost="node 0: its actor is gone"))
     assert door.pick() is None
     assert door.why() == "node 0: its actor is gone"
+    door.hear("a", report(attempt=1, used=1))  # sent before its last word, and heard after it
+    assert door.taken() == []
     seat = door.join("b")
     assert (seat["attempt"], seat["used"]) == (1, 2)
     told = door.state()["status"]

@@ -24,8 +24,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from allranks.engines.ray.node import KEY, MOST_LINES, Node, Told, Where, folder_of, gave_up
 
 BEAT = 0.5
-SILENCE = 4.0
-"""Seconds for the nodes to answer; a host that is gone answers nothing."""
+SILENCE = 2.5
+"""Seconds for the nodes to answer; a host that is gone answers nothing. With a beat it is less than a node's lease."""
 START = 120.0
 """Seconds for the actors of a gang to run once their places are reserved: Ray starts a process for each."""
 TELL = 3.0

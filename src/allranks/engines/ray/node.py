@@ -29,7 +29,7 @@ from allranks.node.files import write_whole
 from allranks.node.listen import free_port
 from allranks.node.relay import parse
 
-LEASE = 3.0
+LEASE = 3.5
 """Seconds without a word of the coordinator; Serve's own health checks would need longer to end a stopped one."""
 KEY = "ALLRANKS_API_KEY"
 """Variable of the ranks that holds the service's key."""

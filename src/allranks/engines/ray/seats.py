@@ -18,7 +18,10 @@ LOADING = "the model is being loaded"
 
 @dataclass
 class Seat:
-    """The place of one gang. ``attempt``, ``used`` and ``causes`` are what earlier gangs here have left behind."""
+    """The place of one gang. ``attempt``, ``used`` and ``causes`` are what earlier gangs here have left behind.
+
+    ``gone`` is the gang that was lost last: what it still says must not make it one that is there.
+    """
 
     number: int
     gang: str = ""
@@ -32,6 +35,7 @@ class Seat:
     status: dict[str, Any] = field(default_factory=dict)
     heard: float = 0.0
     busy: int = 0
+    gone: str = ""
 
     @property
     def silent(self) -> bool:
@@ -61,7 +65,7 @@ class Seat:
         cause = Cause(max(self.attempt, 0), "node_lost", utc(), why, exit=1)
         self.causes = [*self.all_causes(), cause.to_json()][-MOST_CAUSES:]
         self.used += 1
-        self.gang = self.address = ""
+        self.gone, self.gang, self.address = self.gang, "", ""
         self.ready, self.status = False, {}
 
     def left(self) -> dict[str, Any]:
@@ -141,7 +145,7 @@ class Seats:
         base = report.get("seat") or {}
         number = int(base.get("number", 0))
         seat = self._all[min(number, len(self._all) - 1)]
-        if seat.gang not in ("", gang) or (not seat.gang and seat.over):
+        if seat.gang not in ("", gang) or gang == seat.gone or (not seat.gang and seat.over):
             return seat.number  # it was given up for lost
         seat.gang, seat.heard = gang, time.monotonic()
         seat.attempt = max(seat.attempt, int(base.get("attempt", -1)))
