@@ -3,7 +3,9 @@
 ``python bench/kills.py --times 20 [--model FOLDER]``; a tiny random model if none is named. Dead is when no process of
 the attempt's ranks is left. Clients ask for one greedy answer over and over. Every answer that claims to be
 whole must be that answer; no request may outlive its timeout; /health must say so within 5 s; the cause must name the
-rank. The exit code is 1 when any of this does not hold.
+rank. With ``--engine ray`` also what Ray runs is hit: ``--hit coordinator,door,raylet``, see RAYS. What is hit without
+breaking the gang (Ray's head keeps no request) may stay unnoticed, if answers go on. The exit code is 1 when any of
+this does not hold.
 """
 
 from __future__ import annotations
@@ -34,7 +36,21 @@ from allranks.node.listen import free_port  # noqa: E402
 CLI = [sys.executable, "-m", "allranks"]
 HEALTH_LIMIT = 5.0
 AGAIN_LIMIT = 120.0
+QUIET = 80.0
+"""Seconds in which what breaks no gang would have been noticed, if it ever is."""
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
+RAYS = {
+    "coordinator": "ray::ServeReplica:killed:gang",
+    "actor": "ray::_Placed",
+    "door": "ray::ServeReplica:killed:door",
+    "proxy": "ray::ProxyActor",
+    "controller": "ray::ServeController",
+    "raylet": "/raylet ",
+    "head": "/gcs_server ",
+}
+"""What can be hit on Ray beside a rank (0, 1, ...), by what its process's title has in it."""
+GANG = ("coordinator", "actor")
+"""With these goes the gang at once. Without what else is Ray's it goes on for as long as Ray lets it."""
 
 
 def main() -> int:
@@ -45,8 +61,13 @@ def main() -> int:
     parser.add_argument("--new", type=int, default=200)
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("--model", default="")
+    parser.add_argument("--engine", default="local")
+    parser.add_argument("--hit", default="", help="ranks, and with engine ray: " + ", ".join(RAYS))
     parser.add_argument("--dtype", default="auto")
     args = parser.parse_args()
+    args.hit = (
+        args.hit.split(",") if args.hit else [*map(str, range(args.ranks)), *(RAYS if args.engine == "ray" else ())]
+    )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     with tempfile.TemporaryDirectory() as place, service(Path(place), args) as (port, env):
         told = asyncio.run(Test(args, Endpoint("127.0.0.1", port), env).run())
@@ -61,7 +82,8 @@ def service(place: Path, args: argparse.Namespace) -> Iterator[tuple[int, dict[s
     head = f"kind: Service\nname: killed\nmodel: {model}\nranks_per_node: {args.ranks}\nport: {port}\n"
     (place / "service.yaml").write_text(f"{head}dtype: {args.dtype}\nfailure: {{restarts: 1000, grace: 10s}}\n")
     env = {**os.environ, "XDG_STATE_HOME": str(place / "state"), "XDG_CACHE_HOME": str(place / "cache")}
-    subprocess.run([*CLI, "serve", str(place / "service.yaml"), "--detach"], env=env, check=True, stdout=sys.stderr)
+    serve = [*CLI, "serve", str(place / "service.yaml"), "--engine", args.engine, "--detach"]
+    subprocess.run(serve, env=env, check=True, stdout=sys.stderr)
     try:
         yield port, env
     finally:
@@ -98,11 +120,12 @@ class Test:
         self.wrong["truncated in silence"] = sum(seen.whole and seen.text != right.text for seen in done)
         self.wrong["longer than the timeout"] = sum(seen.error == "timeout" for seen in done)
         back = [row["again"] for row in rows if row["again"] is not None]
-        noticed = [row["noticed"] or AGAIN_LIMIT for row in rows]
+        noticed = [row["noticed"] for row in rows if row["noticed"] is not None]
         return {
             "times": len(rows), "recovered": len(back), "wrong": dict(self.wrong),
             "answers": sum(seen.whole for seen in done), "errors": Counter(seen.error for seen in done if seen.error),
-            "dead_s": {how.name: spread([row["dead"] for row in rows if row["signal"] == how.name]) for how in SIGNALS},
+            "dead_s": {how.name: spread([row["dead"] for row in rows if row["signal"] == how.name and row["dead"]])
+                       for how in SIGNALS},
             "health_false_s": spread(noticed), "serving_again_s": spread(back), "load": os.getloadavg()[0],
         }  # fmt: skip
 
@@ -118,27 +141,46 @@ class Test:
                 await asyncio.sleep(0.2)
 
     async def _break(self, number: int) -> dict[str, Any]:
-        """One rank, one signal."""
-        rank = number // len(SIGNALS) % self.args.ranks
+        """One process, one signal."""
+        what = self.args.hit[number // len(SIGNALS) % len(self.args.hit)]
         how = SIGNALS[number % len(SIGNALS)]
         await asyncio.sleep(1)  # in the midst of answers
-        pids = [one["pid"] for node in (await self._status())["nodes"] for one in node["ranks"]]
-        os.kill(pids[rank], how)
+        status = await self._status()
+        pids = [one["pid"] for node in status["nodes"] for one in node["ranks"]]
+        os.kill(pids[int(what)] if what.isdecimal() else self._ray(RAYS[what]), how)
         began = time.perf_counter()
         dead = asyncio.ensure_future(_until_dead(pids, began))
-        noticed = await self._until("/health", False, began)
+        noticed = await self._until("/health", False, began, None if what in GANG else QUIET)
         again = await self._until("/ready", True, began)
-        cause = (await self._status())["causes"][-1]
-        self.wrong["/health late"] += noticed is None or noticed > HEALTH_LIMIT
-        self.wrong["another rank named"] += cause["rank"] != rank
-        row = {"rank": rank, "signal": how.name, "dead": await dead, "noticed": noticed, "again": again}
-        row["cause"] = cause["message"]
+        after = await self._status()
+        stayed = all(map(is_alive, pids))
+        self._judge(what, status, after, noticed and noticed - (0 if stayed or what in GANG else await dead))
+        if stayed:
+            dead.cancel()
+        row = {"hit": what, "signal": how.name, "dead": None if stayed else await dead, "noticed": noticed}
+        row |= {"again": again, "used": after["restarts"]["used"] - status["restarts"]["used"]}
+        row["cause"] = "; ".join(cause["message"] for cause in _new(status, after))
         print(json.dumps(row), flush=True)
         return row
 
-    async def _until(self, path: str, wanted: bool, began: float) -> float | None:
+    def _judge(self, what: str, before: dict[str, Any], after: dict[str, Any], noticed: float | None) -> None:
+        """Who breaks the gang must be noticed, named and counted, and what breaks it besides counted as well."""
+        new = len(_new(before, after))
+        self.wrong["/health late"] += noticed > HEALTH_LIMIT if noticed is not None else what in GANG
+        self.wrong["not counted"] += after["restarts"]["used"] - before["restarts"]["used"] != new
+        if what in GANG or what.isdecimal():
+            self.wrong["not one restart"] += new != 1
+        if what.isdecimal():
+            self.wrong["another rank named"] += not new or after["causes"][-1]["rank"] != int(what)
+
+    def _ray(self, title: str) -> int:
+        """The process of our own Ray cluster whose title has this in it."""
+        lock = Path(self.env["XDG_STATE_HOME"], "allranks", "ray", "killed", "lock")
+        return next(pid for pid, found in below(int(lock.read_text().split()[0])).items() if title in found)
+
+    async def _until(self, path: str, wanted: bool, began: float, limit: float | None = None) -> float | None:
         """Seconds since ``began`` until the path says 200, or no longer does; None when that takes too long."""
-        while time.perf_counter() - began < AGAIN_LIMIT:
+        while time.perf_counter() - began < (limit or AGAIN_LIMIT):
             if await self._is_well(path) == wanted:
                 return round(time.perf_counter() - began, 2)
             await asyncio.sleep(0.05)
@@ -161,6 +203,12 @@ class Test:
         return found
 
 
+def _new(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
+    """The causes that came between two looks; only so many are kept."""
+    known = {cause["at"] for cause in before["causes"]}
+    return [cause for cause in after["causes"] if cause["at"] not in known]
+
+
 async def _until_dead(pids: Sequence[int], began: float) -> float:
     """Seconds since ``began`` until none of them runs."""
     while any(map(is_alive, pids)) and time.perf_counter() - began < AGAIN_LIMIT:
@@ -173,6 +221,16 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def below(pid: int) -> dict[int, str]:
+    """Pid and title of all processes that a process has started, and those have."""
+    titles: dict[int, str] = {}
+    with contextlib.suppress(OSError):
+        for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+            title = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            titles |= {child: title, **below(child)}
+    return titles
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

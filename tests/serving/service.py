@@ -74,12 +74,19 @@ wait = partial(eventually, seconds=60.0)
 
 @contextlib.contextmanager
 def serving(
-    folder: Path, model: Path, name: str, extra: str = "", engine: str = "local", **env: str
+    folder: Path, model: Path, name: str, extra: str = "", engine: str = "local", ranks: int = 2, **env: str
 ) -> Iterator[Serving]:
-    """Serve ``model`` with two ranks until the context is left; ``extra`` is more of the spec."""
+    """Serve ``model`` with two ranks until the context is left; ``extra`` is more of the spec.
+
+    A Python file in place of a model is a server of the test's own, behind Ray's; it is told its port.
+    """
     port = free_port()
     spec = folder / f"{name}.yaml"
-    spec.write_text(f"kind: Service\nname: {name}\nranks_per_node: 2\nmodel: {model}\nport: {port}\n{extra}")
+    ours = f"model: {model}\nport: {port}\n"
+    behind = free_port()
+    own = f"run: python {model} {behind}\nport: {behind}\nengines: {{ray: {{port: {port}}}}}\n"
+    source = own if model.suffix == ".py" else ours
+    spec.write_text(f"kind: Service\nname: {name}\nranks_per_node: {ranks}\n{source}{extra}")
     state = {"XDG_STATE_HOME": str(folder / "state"), "XDG_CACHE_HOME": str(folder / "cache")}
     surroundings = {**os.environ, **state, **env}
     surroundings.pop("PYTHONDONTWRITEBYTECODE", None)  # else every service compiles torch's modules anew

@@ -50,15 +50,13 @@ def command(spec: str | None, engine: str, detach: bool, **options: Any) -> int:
     plan = plan_of(chosen, service, folder)
     with say.notes(plan.notes):
         run = chosen.submit(plan, detach=detach)
-    address = plan.address or f"http://{service.host or '127.0.0.1'}:{service.port}"
     if isinstance(chosen, CanAnswer):
         ready: Callable[[], bool] = partial(chosen.answers, plan)
     else:
-        ready = partial(_answers, address + service.ready)
+        ready = partial(_answers, plan.address + service.ready)
     if detach or service.replicas > 1:  # lines of several gangs would tell nothing
-        return _until_ready(run, ready, address)
-    if plan.address:
-        say.line(f"{run.name} will answer at {address}")
+        return _until_ready(run, ready, plan.address)
+    say.line(f"{run.name} will answer at {plan.address}")
     from allranks.cli.follow import follow
 
     return follow(chosen, run)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from allranks.errors import EngineError
 
 
 class Child:
@@ -29,3 +33,41 @@ class Child:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+
+def start(
+    command: Sequence[str], log: Path, env: Mapping[str, str], *, detach: bool
+) -> tuple[subprocess.Popen[bytes], int | None]:
+    """Start such a process in a session of its own, its output in ``log``. Returns it and our end of its lifeline.
+
+    It is told the number of its own end, by ``--lifeline N`` at the end of its command. With ``detach`` there is none.
+    """
+    theirs, ours = (None, None) if detach else os.pipe()
+    try:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [*command, *(["--lifeline", str(theirs)] if theirs is not None else [])],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=() if theirs is None else (theirs,),
+                start_new_session=True,
+                env=env,
+            )
+    except BaseException:
+        if ours is not None:
+            os.close(ours)
+        raise
+    finally:
+        if theirs is not None:
+            os.close(theirs)
+    return process, ours
+
+
+def is_alive(name: str, where: str) -> EngineError:
+    """What to raise where a run of that name would take the place of a living one; ``where`` says which."""
+    return EngineError(
+        f"a run named {name} is alive {where}\n"
+        f"Watch it with 'allranks logs -f {name}', end it with 'allranks cancel {name}', "
+        "or give this one another name: '--name OTHER'."
+    )

@@ -16,7 +16,7 @@ from allranks import __version__
 from allranks.engines import get
 from allranks.engines.engine import CanCheck, CanLog, CanServe, CanTail, Plan
 from allranks.engines.ray.plan import plan_service
-from allranks.errors import EngineError, SpecError
+from allranks.errors import SpecError
 from allranks.spec import write
 from allranks.spec.load import parse, parse_job
 from allranks.spec.service import Service
@@ -79,6 +79,10 @@ def test_what_is_printed_can_be_deployed() -> None:
     ("fields", "message"),
     [
         ("run: vllm serve x\n" + CLUSTER, r"engines.ray.port: the command of 'run' listens on port 8000 itself"),
+        (
+            "run: a\nreplicas: 2\nengines: {ray: {port: 9}}\n",
+            r"replicas: found 2; the command of 'run' listens on port",
+        ),
         ("run: a\nlauncher: mpirun\nengines: {ray: {address: a, port: 9}}\n", "launcher mpirun: engine ray does not"),
         ("model: /m\nimage: a\napi_key: {env: A}\nengines: {ray: {kuberay: true}}\n", "set api_key.secret: NAME/KEY"),
         ("model: /m\nengines: {ray: {kuberay: true}}\n", "image: engine ray runs containers"),
@@ -101,5 +105,3 @@ def test_the_engine_serves_logs_and_checks_and_sends_jobs_elsewhere() -> None:
         assert isinstance(engine, ability)
     with pytest.raises(SpecError, match="is a kind: Job; engine ray runs a kind: Service"):
         engine.plan(parse_job("kind: Job\nname: a\nrun: b\n"), Path("/"))
-    with pytest.raises(EngineError, match="kubectl apply"):
-        engine.submit(planned(SHAPES["rayservice"]), detach=True)

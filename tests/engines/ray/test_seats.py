@@ -30,6 +30,8 @@ def test_a_lost_gang_costs_one_restart_and_the_next_one_knows_what_was_used() ->
     door.hear("a", report(attempt=1, used=1, lost="node 0: its actor is gone"))
     assert door.pick() is None
     assert door.why() == "node 0: its actor is gone"
+    door.hear("a", report(attempt=1, used=1))  # sent before its last word, and heard after it
+    assert door.taken() == []
     seat = door.join("b")
     assert (seat["attempt"], seat["used"]) == (1, 2)
     told = door.state()["status"]
@@ -67,6 +69,28 @@ def test_a_new_door_learns_from_the_coordinators_what_the_old_one_knew() -> None
     assert door.key == "sesame"
     status = door.state()["status"]
     assert (status["attempt"], status["restarts"], status["causes"]) == (4, {"used": 1, "allowed": 2}, [cause])
+
+
+def test_a_gang_that_starts_again_in_place_is_asked_nothing_until_it_says_that_it_serves() -> None:
+    door = Seats({**TOLD, "replicas": 2})
+    for number, gang in enumerate("ab"):
+        door.join(gang)
+        door.hear(gang, report(seat={"number": number}))
+    door.hear("a", report(seat={"number": 0}, ready=False))
+    assert [seat.gang for seat in door.taken() if seat.serves] == ["b"]
+
+
+def test_what_a_lost_cluster_leaves_is_counted_on_a_new_one() -> None:
+    door = Seats(TOLD)
+    door.join("a")
+    door.hear("a", report(attempt=1, used=1))
+    (left,) = door.state()["left"]
+    seat = seats.Seat(0, **left)
+    seat.vacate("the raylet was lost")
+    after = Seats({**TOLD, "left": [seat.left()]})
+    found = after.join("b")
+    assert (found["attempt"], found["used"]) == (1, 2)
+    assert [cause["message"] for cause in after.state()["status"]["causes"]] == ["the raylet was lost"]
 
 
 def test_what_the_agents_say_of_a_loss_is_not_told_twice() -> None:

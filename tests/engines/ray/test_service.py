@@ -128,6 +128,57 @@ def test_who_is_killed_or_stopped_breaks_requests_at_once_and_the_gang_serves_ag
         assert json.loads(service.cli("status", "onray", "-o", "json").stdout)["phase"] == "cancelled"
 
 
+def test_one_gang_of_two_goes_on_answering_while_the_other_starts_again(place: Path) -> None:
+    extra = "replicas: 2\nfailure: {restarts: 9, grace: 10s}\n"
+    with serving(place, place / "llama", "two", extra, engine="ray", ranks=1) as service:
+        wait("both gangs serve", lambda: phases(service) == ["running"] * 2, seconds=120)
+        old = service.ranks()
+        os.kill(old[0], signal.SIGKILL)
+        wait("it is seen", lambda: restarts(service) == 1)
+        asked = {"prompt": "The for", "max_tokens": 5, "temperature": 0}
+        answers = 0
+        while service.ranks().get(0) in (old[0], None) or phases(service) != ["running"] * 2:
+            assert service.ask("/v1/completions", asked)[0] == 200
+            assert service.ask("/health")[0] == 200
+            answers += 1
+        assert answers > 0
+        assert service.ranks()[1] == old[1]
+
+
+def phases(service: Serving) -> list[str]:
+    status = json.loads(service.cli("status", service.name, "-o", "json").stdout)
+    return [node["phase"] for node in status["nodes"]] if status["phase"] == "running" else [status["phase"]]
+
+
+SERVER = """
+import http.server, os, sys, time
+rank = int(os.environ["RANK"])
+print("serving as rank", rank, flush=True)
+while rank:
+    time.sleep(1)
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path in ("/up", "/who", "/health") else 404)
+        self.end_headers()
+        self.wfile.write(f"attempt {os.environ['ALLRANKS_ATTEMPT']} of {os.environ['WORLD_SIZE']}".encode())
+http.server.HTTPServer(("", PORT), Answer).serve_forever()
+"""
+
+
+def test_a_server_of_ones_own_serves_behind_rays_door_and_its_ranks_start_again_together(place: Path) -> None:
+    server = place / "server.py"
+    server.write_text(SERVER.replace("PORT", "int(sys.argv[1])"))
+    with serving(place, server, "own", "ready: /up\nfailure: {restarts: 3}\n", engine="ray") as service:
+        assert service.ask("/who") == (200, "attempt 0 of 2")
+        assert service.ask("/nothing")[0] == 404
+        wait("its lines", lambda: service.cli("logs", "own").stdout.count("serving as rank") == 2)
+        old = service.ranks()
+        os.kill(old[1], signal.SIGKILL)
+        wait("all ranks are new", lambda: service.ask("/who") == (200, "attempt 1 of 2"))
+        assert not set(service.ranks().values()) & set(old.values())
+        assert "rank 1 on node 0: killed by SIGKILL" in service.cli("status", "own").stdout
+
+
 def test_what_a_killed_keeper_leaves_is_ended_by_cancel(place: Path) -> None:
     with serving(place, place / "llama", "orphan", EXTRA, engine="ray", RAY_SERVICE_KEY="sesame") as service:
         there = below(keeper(service))

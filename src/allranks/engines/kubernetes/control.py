@@ -24,7 +24,7 @@ from allranks.node.status import Status
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from allranks.engines.engine import Plan
+    from allranks.engines.engine import Plan, Run
     from allranks.engines.kubernetes.commands import Given
     from allranks.engines.kubernetes.state import Sight
     from allranks.engines.kubernetes.watch import Watch
@@ -124,7 +124,7 @@ class KubernetesEngine:
 
         return check(self.connect(), plan)
 
-    def submit(self, plan: Plan, *, detach: bool) -> KubernetesRun | replicas.Replicas:
+    def submit(self, plan: Plan, *, detach: bool) -> Run:
         from allranks.engines.kubernetes import serving
 
         client = self.connect()
@@ -145,8 +145,6 @@ class KubernetesEngine:
             kept.keep(client.access.context, kept.Seen(namespace, uid, state.listed(self.name, main)))
 
     def status(self, name: str) -> Status:
-        from allranks.engines.kubernetes.look import look
-
         try:
             client, main, seen = self._find(name)
         except NotFound:
@@ -156,6 +154,12 @@ class KubernetesEngine:
         if main is None:
             assert seen is not None
             return _without_object(seen.status)
+        return self.seen(client, main, seen)
+
+    def seen(self, client: Client, main: Object, seen: kept.Seen | None) -> Status:
+        """Look at the run of that object."""
+        from allranks.engines.kubernetes.look import look
+
         return self.composed(client, look(client, self.name, main, self.node_of), seen)
 
     def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
@@ -179,8 +183,6 @@ class KubernetesEngine:
         yield from logs.read(client, found, chosen, ranks)
 
     def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:
-        from allranks.engines.kubernetes.cancel import cancel
-
         try:
             client, main, seen = self._find(name)
         except NotFound:
@@ -191,9 +193,15 @@ class KubernetesEngine:
         if main is None:
             assert seen is not None
             return _without_object(seen.status)
+        return self.end(client, main, reason=reason, code=code)
+
+    def end(self, client: Client, main: Object, *, reason: str, code: int) -> Status:
+        """End the run of that object, and wait until nothing of it runs. Raises EngineError."""
+        from allranks.engines.kubernetes.cancel import cancel
+
         return cancel(self, client, main, reason=reason, code=code)
 
-    def up(self, plan: Plan) -> KubernetesRun | replicas.Replicas:
+    def up(self, plan: Plan) -> Run:
         from allranks.engines.kubernetes.commands import staying
 
         return self.submit(staying(plan), detach=True)

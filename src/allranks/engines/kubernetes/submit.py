@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from allranks.engines.child import is_alive
 from allranks.engines.kubernetes import delivery, render
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
@@ -145,11 +146,7 @@ def _must_be_over(there: Object, namespace: str) -> None:
         raise EngineError(f"{kind} {name} exists already in namespace {namespace}, and allranks did not make it; "
                           "give this run another name: '--name OTHER'")  # fmt: skip
     if not ending(there):
-        raise EngineError(
-            f"a run named {name} is alive in namespace {namespace} (engine {labels.get(delivery.ENGINE)})\n"
-            f"Watch it with 'allranks logs -f {name}', end it with 'allranks cancel {name}', "
-            "or give this one another name: '--name OTHER'."
-        )
+        raise is_alive(name, f"in namespace {namespace} (engine {labels.get(delivery.ENGINE)})")
 
 
 def _remove_leftovers(client: Client, plan: Plan, namespace: str) -> None:

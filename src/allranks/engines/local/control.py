@@ -11,14 +11,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allranks import node
-from allranks.engines.child import Child
+from allranks.engines import child
 from allranks.engines.engine import Kept, LogFilter, LogLine, Plan
 from allranks.engines.local import commands, kept, logs
 from allranks.engines.local.rundir import (
@@ -54,7 +54,7 @@ CANCEL_SLACK = 15.0
 """Seconds that a cancelled gang may take beyond its grace before its supervisor is killed, which ends all at once."""
 
 
-class LocalRun(Child):
+class LocalRun(child.Child):
     """A gang whose supervisor is our child, and whose lifeline we hold."""
 
     def __init__(self, name: str, supervisor: subprocess.Popen[bytes], lifeline: int | None) -> None:
@@ -199,11 +199,7 @@ def _alone() -> Iterator[None]:
 def _free_the_name(run: RunDir) -> None:
     holder = run.holder()
     if holder:
-        raise EngineError(
-            f"a run named {run.name} is alive (pid {holder.pid})\n"
-            f"Watch it with 'allranks logs -f {run.name}', end it with 'allranks cancel {run.name}', "
-            "or give this one another name: '--name OTHER'."
-        )
+        raise child.is_alive(run.name, f"(pid {holder.pid})")
     if run.path.exists():
         move_aside(run)
 
@@ -231,26 +227,9 @@ def _or_nothing(run: RunDir) -> Iterator[None]:
 
 def _start(run: RunDir, detach: bool) -> tuple[subprocess.Popen[bytes], int | None]:
     """Start the supervisor in a session of its own. It ends the gang when our end of the lifeline closes unspoken."""
-    command = [sys.executable, str(SUPERVISOR), "init", str(run.plan)]
-    with _or_nothing(run), ExitStack() as ours:
-        theirs: tuple[int, ...] = ()
-        lifeline = None
-        if not detach:
-            read_end, lifeline = os.pipe()
-            ours.callback(os.close, read_end)
-            theirs = (read_end,)
-            command += ["--lifeline", str(read_end)]
-        log = ours.enter_context((run.logs / "init.log").open("ab"))
-        supervisor = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=theirs,
-            start_new_session=True,
-            env=clean(os.environ),
-        )
-    return supervisor, lifeline
+    with _or_nothing(run):
+        command = [sys.executable, str(SUPERVISOR), "init", str(run.plan)]
+        return child.start(command, run.logs / "init.log", clean(os.environ), detach=detach)
 
 
 def _await_first_record(run: RunDir, supervisor: subprocess.Popen[bytes]) -> None:

@@ -24,7 +24,8 @@ def plan_service(service: Service, folder: Path) -> Plan:
         raise SpecError(
             f"replicas: found {service.replicas}; engine local runs one gang; start another with its own --name, --port"
         )
-    return replace(plan.plan(_gang(service, folder), folder), spec=dump(service))
+    address = f"http://{service.host or '127.0.0.1'}:{service.port}"
+    return replace(plan.plan(_gang(service, folder), folder), spec=dump(service), address=address)
 
 
 def _gang(service: Service, folder: Path) -> Job:

@@ -14,9 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.child import Child
+from allranks.engines import child
 from allranks.engines.engine import LogFilter, LogLine, Plan
+from allranks.engines.kubernetes import client as api
 from allranks.engines.local.rundir import Holder, until
+from allranks.engines.ray import lines
+from allranks.engines.ray.node import answers
 from allranks.engines.ray.rundir import RunDir, all_runs, clear, home
 from allranks.errors import EngineError, NotFound, SpecError
 from allranks.node.cancel import write_cancel
@@ -26,6 +29,7 @@ from allranks.node.processes import start_time
 from allranks.node.status import Status
 
 if TYPE_CHECKING:
+    from allranks.engines.ray.rayservice import RayServiceRun, RayServices
     from allranks.spec.job import Job
     from allranks.spec.service import Service
 
@@ -35,9 +39,10 @@ FIRST_RECORD = 20.0
 POLL = 0.2
 TAIL = 50
 KEEPER_GONE = 70
+MISSING = "Ray is not installed; install: pip install 'allranks[ray]'"
 
 
-class RayRun(Child):
+class RayRun(child.Child):
     """A service whose keeper is our child, and whose lifeline we hold."""
 
     def __init__(self, run: RunDir, keeper: subprocess.Popen[bytes], lifeline: int | None) -> None:
@@ -60,10 +65,10 @@ class RayEngine:
     """Runs services on Ray Serve."""
 
     name = "ray"
-    summary = "Ray Serve, for services; on a Ray cluster or one that it starts here"
+    summary = "Ray Serve, for services; on a Ray cluster, one that it starts here, or KubeRay's"
 
     def available(self) -> str:
-        return "" if find_spec("ray") else "Ray is not installed; install: pip install 'allranks[ray]'"
+        return "" if find_spec("ray") or not api.why_not() else MISSING
 
     def plan(self, job: Job, folder: Path) -> Plan:
         others = "local, mpijob, trainjob, pytorchjob, jobset, runai"
@@ -83,14 +88,17 @@ class RayEngine:
 
         return check_all(client.connect(), plan.documents)
 
-    def submit(self, plan: Plan, *, detach: bool) -> RayRun:
+    def role(self, *, force_delete: bool = False) -> dict[str, Any]:
+        return _cluster().role()
+
+    def submit(self, plan: Plan, *, detach: bool) -> RayRun | RayServiceRun:
         (document,) = plan.documents
-        if "applications" not in document:
-            command = (
-                f"allranks plan SPEC.yaml --engine ray -o yaml | kubectl apply -f - ({document['kind']} {plan.name})"
-            )
-            raise EngineError(f"a RayService is KubeRay's to run; give it to the cluster: {command}")
         run = RunDir(home() / plan.name)
+        if "applications" not in document:
+            _free_the_name(run)
+            return _cluster().submit(plan, detach=detach)
+        if not find_spec("ray"):
+            raise EngineError(MISSING)
         _free_the_name(run)
         run.path.mkdir(mode=0o700, parents=True)
         write_whole(str(run.path / "spec.yaml"), plan.spec)
@@ -103,12 +111,21 @@ class RayEngine:
         return RayRun(run, keeper, lifeline)
 
     def status(self, name: str) -> Status:
-        return find(name).status()
+        return _cluster().status(name) if _is_elsewhere(name) else find(name).status()
 
     def list(self) -> Sequence[Status]:
-        return [run.status() for run in all_runs()]
+        return [*(run.status() for run in all_runs()), *_in_cluster()]
+
+    def answers(self, plan: Plan) -> bool:
+        (document,) = plan.documents
+        if "applications" not in document:
+            return _cluster().answers(plan)
+        (application,) = document["applications"]
+        return answers(plan.address + application["args"]["ready"])
 
     def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:
+        if _is_elsewhere(name):
+            return _cluster().cancel(name, reason=reason, code=code)
         run = find(name)
         keeper = run.keeper()
         if keeper:
@@ -120,6 +137,8 @@ class RayEngine:
         return run.status()
 
     def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
+        if _is_elsewhere(name):
+            return _cluster().logs(name, wanted, follow=follow)
         return _follow(find(name), wanted) if follow else _read(find(name), wanted)
 
     def tails(self, name: str, ranks: Collection[int]) -> Mapping[int, Sequence[str]]:
@@ -131,6 +150,25 @@ class RayEngine:
 
 
 ENGINE = RayEngine()
+
+
+def _cluster() -> RayServices:
+    from allranks.engines.ray import rayservice
+
+    return rayservice.ENGINE
+
+
+def _is_elsewhere(name: str) -> bool:
+    """Whether only a cluster may have it."""
+    return not RunDir(home() / name).plan.exists() and not api.why_not()
+
+
+def _in_cluster() -> Sequence[Status]:
+    """Those that KubeRay runs. Where the cluster cannot be asked, the engines that are only there say so."""
+    try:
+        return [] if api.why_not() else _cluster().list()
+    except EngineError:
+        return []
 
 
 def find(name: str) -> RunDir:
@@ -147,13 +185,8 @@ def find(name: str) -> RunDir:
 
 
 def _free_the_name(run: RunDir) -> None:
-    keeper = run.keeper()
-    if keeper:
-        raise EngineError(
-            f"a run named {run.name} is alive (pid {keeper.pid})\n"
-            f"Watch it with 'allranks logs -f {run.name}', end it with 'allranks cancel {run.name}', "
-            "or give this one another name: '--name OTHER'."
-        )
+    if keeper := run.keeper():
+        raise child.is_alive(run.name, f"(pid {keeper.pid})")
     clear(run)
 
 
@@ -178,30 +211,14 @@ def _where(plan: Plan) -> dict[str, Any]:
 def _start(run: RunDir, detach: bool) -> tuple[subprocess.Popen[bytes], int | None]:
     """Start the keeper in a session of its own. It ends the service when our end of the lifeline closes unspoken."""
     command = [sys.executable, "-m", "allranks.engines.ray.keeper", str(run.path)]
-    lifeline: int | None = None
-    theirs: tuple[int, ...] = ()
-    if not detach:
-        reading, lifeline = os.pipe()
-        theirs = (reading,)
-        command.append(str(reading))
-    with (run.path / "keeper.log").open("ab") as log:
-        keeper = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=theirs,
-            start_new_session=True,
-            env=_environment(),
-        )
-    for end in theirs:
-        os.close(end)
-    return keeper, lifeline
+    return child.start(command, run.path / "keeper.log", _environment(), detach=detach)
 
 
 def _environment() -> dict[str, str]:
     """A keeper's: the cluster is named in its plan, and nothing is told to Ray's makers."""
-    env = {**clean(os.environ), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONSAFEPATH": "1"}
+    from allranks.engines.ray.plan import SERVE_ENV
+
+    env = {**SERVE_ENV, **clean(os.environ), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONSAFEPATH": "1"}
     env.pop("RAY_ADDRESS", None)
     return env
 
@@ -239,9 +256,7 @@ def _end_orphan(run: RunDir) -> None:
 
 def _read(run: RunDir, wanted: LogFilter) -> Iterator[LogLine]:
     """What is there now, of the newest attempt where no other is asked for."""
-    shown = list(_lines(run, 0)[0])
-    newest = max((line.attempt for line in shown), default=0)
-    yield from (line for line in shown if _is_wanted(line, wanted, newest))
+    return lines.wanted_of(_lines(run, 0)[0], wanted)
 
 
 def _follow(run: RunDir, wanted: LogFilter) -> Iterator[LogLine | None]:
@@ -251,7 +266,7 @@ def _follow(run: RunDir, wanted: LogFilter) -> Iterator[LogLine | None]:
         over = run.status().is_over
         found, at = _lines(run, at)
         for line in found:
-            if _is_wanted(line, wanted, newest):
+            if lines.is_wanted(line, wanted, newest):
                 yield line
         if found:
             continue
@@ -261,18 +276,8 @@ def _follow(run: RunDir, wanted: LogFilter) -> Iterator[LogLine | None]:
         time.sleep(POLL)
 
 
-def _is_wanted(line: LogLine, wanted: LogFilter, newest: int) -> bool:
-    if wanted.ranks and line.rank not in wanted.ranks:
-        return False
-    if wanted.nodes and line.node not in wanted.nodes:
-        return False
-    if wanted.attempt is not None:
-        return line.attempt == wanted.attempt
-    return line.attempt >= (newest if wanted.since is None and wanted.after is None else wanted.since or 0)
-
-
 def _lines(run: RunDir, at: int) -> tuple[list[LogLine], int]:
-    """Whole lines from an offset in the file on, and the next offset. Lines of the agents themselves are left out."""
+    """Whole lines from an offset in the file on, and the next offset."""
     try:
         with run.lines.open("rb") as file:
             file.seek(at)
@@ -280,9 +285,4 @@ def _lines(run: RunDir, at: int) -> tuple[list[LogLine], int]:
     except FileNotFoundError:
         return [], at
     whole = data[: data.rfind(b"\n") + 1]
-    found = []
-    for text in whole.splitlines():
-        gang, attempt, node, rank, said = json.loads(text)
-        if attempt >= 0 or gang < 0:
-            found.append(LogLine(max(attempt, 0), node, rank, said))
-    return found, at + len(whole)
+    return list(lines.of(json.loads(text) for text in whole.splitlines())), at + len(whole)

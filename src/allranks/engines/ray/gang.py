@@ -21,11 +21,11 @@ import ray
 from ray import serve
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from allranks.engines.ray.node import KEY, Node, Told, Where, folder_of, gave_up
+from allranks.engines.ray.node import KEY, MOST_LINES, Node, Told, Where, folder_of, gave_up
 
 BEAT = 0.5
-SILENCE = 4.0
-"""Seconds for the nodes to answer; a host that is gone answers nothing."""
+SILENCE = 2.5
+"""Seconds for the nodes to answer; a host that is gone answers nothing. With a beat it is less than a node's lease."""
 START = 120.0
 """Seconds for the actors of a gang to run once their places are reserved: Ray starts a process for each."""
 TELL = 3.0
@@ -57,6 +57,10 @@ class Gang:
         self._seat: dict[str, Any] = {}
         self._last: dict[str, Any] = {}
         self._address = ""
+        self._lines: list[Any] = []
+        self._news: dict[str, Any] = {}
+        self._lock, self._more = threading.Lock(), threading.Event()
+        threading.Thread(target=self._keep_telling, name="words", daemon=True).start()
         threading.Thread(target=self._run, name="gang", daemon=True).start()
         self._ready.wait()
         if self._over and not self._began:
@@ -82,7 +86,7 @@ class Gang:
             self._follow()
         except GaveUp as error:
             self._over = str(error)
-            self._tell(over=self._over)
+            self._send(over=self._over)
         except Exception as error:  # noqa: BLE001 - whatever it is: without a coordinator there must be no gang
             self._die(f"{type(error).__name__}: {error}" if not isinstance(error, Broken) else str(error))
         self._drop()
@@ -188,16 +192,35 @@ class Gang:
             raise Broken(f"node {silent}: its actor did not {what} within {timeout:g} s")
         return [_answer(number, one) for number, one in enumerate(asked)]
 
-    def _tell(self, **news: Any) -> None:
-        """Let the door know; one that is being started again hears of it the next time."""
-        report = {"seat": self._seat, "status": self._last, "address": self._address, **news}
-        _quietly(lambda: self._door.report.remote(self._name, report).result(timeout_s=TELL))
+    def _tell(self, lines: Sequence[Any] = (), **news: Any) -> None:
+        """Have the door hear of it soon. While it is being started again nobody answers there; the nodes go on."""
+        with self._lock:
+            self._lines = [*self._lines, *lines][-MOST_LINES:]
+            self._news |= news
+        self._more.set()
+
+    def _keep_telling(self) -> None:
+        while True:
+            self._more.wait()
+            self._more.clear()
+            self._send()
+
+    def _send(self, **last: Any) -> None:
+        with self._lock:
+            lines, self._lines = self._lines, []
+        report = {"seat": self._seat, "status": self._last, "address": self._address, "lines": lines}
+        try:
+            self._door.report.remote(self._name, {**report, **self._news, **last}).result(timeout_s=TELL)
+        except Exception as error:  # noqa: BLE001 - it is told again
+            print(f"allranks: the door does not hear: {_first_line(error)}", flush=True)
+            with self._lock:
+                self._lines = [*lines, *self._lines][-MOST_LINES:]
 
     def _die(self, reason: str) -> None:
         """End, and with this process everything that it owns; Serve makes another."""
         print(f"allranks: {reason}", flush=True)
         if not self._stopping:
-            self._tell(lost=reason)
+            self._send(lost=reason)
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _drop(self) -> None:

@@ -1,18 +1,22 @@
 """The process on this machine that keeps a service on Ray: starts it, writes down how it does, and takes it down.
 
-It holds the lock of the run's directory for as long as it lives. Where no Ray cluster was named it also holds one,
-whose processes the kernel ends with it. Like the local engine's supervisor it ends the service when its lifeline closes
-without a word: the command line has died.
+It holds the lock of the run's directory for as long as it lives. A driver below it speaks to Ray; where no cluster was
+named that starts one, whose processes the kernel ends with it. When such a cluster is lost, all gangs are: they start
+again on a new one, while restarts are left. Like the local engine's supervisor the keeper ends the service when its
+lifeline closes without a word: the command line has died.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
+import select
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,13 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray import serve
-from ray.serve.schema import ServeDeploySchema
-
-import allranks
-from allranks.engines.ray import app
 from allranks.engines.ray.rundir import RunDir
+from allranks.engines.ray.seats import Seat
 from allranks.node import processes
 from allranks.node.cancel import read_cancel
 from allranks.node.cause import utc
@@ -35,12 +34,15 @@ from allranks.node.init import take_lock
 from allranks.node.status import Status
 
 POLL = 0.3
-ANSWER = 3.0
-"""Seconds for the door to tell its state."""
-LOST = 60.0
-"""Seconds without any word of the door or of Serve after which the cluster is given up for lost."""
-LOCAL_OBJECTS = 100 * 2**20
-"""Bytes of the object store of a cluster of our own: nothing is kept there but the actors' small words."""
+START = 300.0
+"""Seconds for Ray and Serve to be there."""
+SILENT = 30.0
+"""Seconds without a word of the driver, once the service was there: Ray's library waits long for a stopped head."""
+LOST = 120.0
+"""The same on a cluster of somebody's: whoever keeps that may replace its head meanwhile."""
+SLACK = 40.0
+"""Seconds that Serve and Ray may take to end beyond the gangs' grace."""
+UNAVAILABLE = 69
 
 
 class Keeper:
@@ -49,20 +51,19 @@ class Keeper:
     def __init__(self, run: RunDir, lifeline: int | None) -> None:
         self._run, self._lifeline = run, lifeline
         self._plan = json.loads(run.plan.read_bytes())
-        (self._app,) = self._plan["config"]["applications"]
-        self._told = self._app["args"]
+        (application,) = self._plan["config"]["applications"]
+        self._told = application["args"]
         gang = self._told["gang"]
         self.status = Status(run.name, "ray", "pending", "a Ray cluster is being started", started=utc())
         self.status.world_size = gang["nodes"] * gang["ranks_per_node"] * self._told["replicas"]
         self.status.restarts["allowed"] = gang["restarts"]
+        self._left: list[dict[str, Any]] = []
         self._scratch = ""
-        self._since = 0
+        self._is_there = False
         self._asked = ""
-        self._listen()
-
-    def _listen(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._ask("told"))
+        processes.become_subreaper()  # what Ray's processes leave behind is then ours to end
 
     def _ask(self, why: str) -> None:
         self._asked = self._asked or why
@@ -72,108 +73,101 @@ class Keeper:
         self.status = Status.from_json(json.loads(self._run.record.read_bytes()))
         if self._run.scratch.exists():
             self._scratch = self._run.scratch.read_text()
+            _end_users_of(self._scratch)
         elif self._plan["address"]:
-            self._connect()
+            driver = _Driver(self._plan, ends=True).process
+            if driver.wait(self._told["gang"]["grace"] + SLACK):
+                raise ConnectionError(f"the process that speaks to Ray ended with {driver.returncode}")
         self._asked = "told"
-        self._take_down()
-        self.status.ended = utc()
-        self._write()
+        self._finish()
 
     def run(self) -> None:
         """From the first process to the last one's end."""
         self._write()
         try:
-            self._connect()
-            self._listen()  # Ray has put its own handlers there
-            self._deploy()
-            self._follow()
+            while not self._asked and not self.status.is_over:
+                self._live()
         except Exception as error:  # noqa: BLE001 - the last rim: somebody waits for the record
-            self.status.end("failed", f"{type(error).__name__}: {str(error).strip().splitlines()[0]}", 69)
-        finally:
-            self._take_down()
+            self.status.end("failed", f"{type(error).__name__}: {error}", UNAVAILABLE)
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._asked and not self.status.is_over:
+            reason, code = read_cancel(str(self._run.path)) if self._asked == "told" else (self._asked, 143)
+            self.status.end("cancelled", reason, code)
+        self._clear()
+        self._nobody_runs("cancelled" if self.status.phase == "cancelled" else "failed")
         self.status.ended = utc()
         self._write()
 
-    # ---- up
+    # ---- one driver's life
 
-    def _connect(self) -> None:
-        quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False, "namespace": "allranks"}
-        address = self._plan["address"]
-        if address:
-            code = str(Path(allranks.__file__).parent)
-            ray.init(address, runtime_env={"py_modules": [code]}, **quiet)
+    def _live(self) -> None:
+        """Have the service on a cluster until it is over, or that is lost."""
+        if not self._plan["address"]:
+            self._scratch = tempfile.mkdtemp(prefix="allranks-ray-")  # short: sockets are below it
+            self._run.scratch.write_text(self._scratch)
+        driver = _Driver(self._plan, scratch=self._scratch, left=self._left)
+        self._is_there = False
+        lost = self._follow(driver)
+        if not lost:
+            driver.end(self._told["gang"]["grace"] + SLACK)
             return
-        self._scratch = tempfile.mkdtemp(prefix="allranks-ray-")  # short: sockets are below it
-        self._run.scratch.write_text(self._scratch)
-        gangs = self._told["gangs"]
-        cpus = 1 + sum(bundle["CPU"] for bundle in gangs["placement_group_bundles"]) * self._told["replicas"]
-        ray.init(
-            num_cpus=max(os.cpu_count() or 1, int(cpus + 1)), include_dashboard=False,
-            object_store_memory=LOCAL_OBJECTS, _temp_dir=self._scratch, **quiet,
-        )  # fmt: skip
+        self._nobody_runs("failed")
+        self._write()  # before what can take seconds
+        self._clear()
+        self._lose(lost)
 
-    def _deploy(self) -> None:
-        self.status.reason = "Ray Serve is being started"
-        self._write()
-        config = ServeDeploySchema.model_validate(self._plan["config"])
-        serve.start(proxy_location=config.proxy_location, http_options=self._plan["config"]["http_options"])
-        target = serve.RunTarget(app.build(self._told), name=self._app["name"], route_prefix=self._app["route_prefix"])
-        serve.run_many([target], wait_for_applications_running=False)
-
-    # ---- while it runs
-
-    def _follow(self) -> None:
+    def _follow(self, driver: _Driver) -> str:
+        """Until the service is to end (an empty text), or its driver ends or is silent: why."""
         heard = time.monotonic()
         while not self._asked and not self.status.is_over:
-            try:
-                self._look()
+            self._hear_lifeline(driver)
+            for word in driver.words():
                 heard = time.monotonic()
-            except Exception as error:
-                self.status.reason = self._serves_word() or "the door of the service does not answer yet"
-                if not self._serves_word() and time.monotonic() - heard > LOST:
-                    raise ConnectionError(f"the Ray cluster has not answered for {LOST:g} s") from error
+                if "state" in word:
+                    self._take(word["state"])
+                self.status.reason = word.get("reason", self.status.reason)
             self._write()
-            self._hear_lifeline(POLL)
+            if driver.lost:
+                return driver.lost
+            limit = (LOST if self._plan["address"] else SILENT) if self._is_there else START
+            if time.monotonic() - heard > limit:
+                return f"Ray has not answered for {limit:g} s"
+        return ""
 
-    def _look(self) -> None:
-        handle = serve.get_deployment_handle("door", self._app["name"])
-        state = handle.state.remote(self._since).result(timeout_s=ANSWER)
-        if state["wants_key"]:
-            handle.give_key.remote(_key(self._plan["key"])).result(timeout_s=ANSWER)
+    def _take(self, state: dict[str, Any]) -> None:
         started = self.status.started
         self.status = Status.from_json(state["status"])
         self.status.started = started
-        if not state["placed"] and (word := self._serves_word()):
-            self.status.reason = word
-        self._keep_lines(state)
-
-    def _keep_lines(self, state: dict[str, Any]) -> None:
-        self._since = state["next"]
+        self._left, self._is_there = state["left"], True
         with self._run.lines.open("a", encoding="utf-8") as file:
             if state["lost"]:
                 lost = f"allranks: {state['lost']:,} lines were not taken in time; they are on Ray's hosts"
                 file.write(json.dumps([0, -1, 0, None, lost]) + "\n")
             file.writelines(json.dumps(line) + "\n" for line in state["lines"])
 
-    def _serves_word(self) -> str:
-        """Why the service is not placed, as Serve says it; empty where it says nothing."""
-        try:
-            found = serve.status().applications.get(self._app["name"])
-        except Exception:  # noqa: BLE001 - it cannot be asked, which is all that counts here
-            return ""
-        if found is None:
-            return ""
-        said = [one.message for one in found.deployments.values() if one.message] + [found.message]
-        return next((line.splitlines()[0] for line in said if line), "")
+    def _lose(self, why: str) -> None:
+        """Every gang that was there is gone with the cluster, which is one restart; end where none is left.
 
-    def _hear_lifeline(self, seconds: float) -> None:
-        import select
-
-        if self._lifeline is None:
-            time.sleep(seconds)  # a signal ends it
+        A cluster that never was there has cost one too, but ends the service if there was none before it.
+        """
+        if not self._left:
+            self.status.end("failed", why, UNAVAILABLE)
             return
-        readable, _, _ = select.select([self._lifeline], [], [], seconds)
-        if readable:
+        seats = [Seat(number, **left) for number, left in enumerate(self._left)]
+        for seat in seats:
+            if seat.gang or not self._is_there:
+                seat.vacate(why)
+        self._left = [seat.left() for seat in seats]
+        self.status.phase, self.status.reason = "restarting", why
+        if all(seat.used > self.status.restarts["allowed"] for seat in seats):
+            self.status.end("failed", f"{why}; no restart is left of {self.status.restarts['allowed']}", 1)
+
+    def _hear_lifeline(self, driver: _Driver) -> None:
+        ends = [end for end in (driver.pipe, self._lifeline) if end is not None]
+        readable, _, _ = select.select(ends, [], [], POLL)
+        if self._lifeline is not None and self._lifeline in readable:
             if not os.read(self._lifeline, 1):
                 self._ask("the command line that had started it went away")
             os.close(self._lifeline)
@@ -181,30 +175,23 @@ class Keeper:
 
     # ---- down
 
-    def _take_down(self) -> None:
-        """Delete the application, and all of a cluster of our own."""
-        if self._asked and not self.status.is_over:
-            reason, code = read_cancel(str(self._run.path)) if self._asked == "told" else (self._asked, 143)
-            self.status.end("cancelled", reason, code)
-        try:
-            if ray.is_initialized():
-                serve.delete(self._app["name"])
-                if self._scratch:
-                    serve.shutdown()
-        except Exception as error:  # noqa: BLE001 - a cluster that is gone has nothing to delete
-            print(f"cannot delete the application: {error}", flush=True)
+    def _nobody_runs(self, phase: str) -> None:
         for node in self.status.nodes:
-            node.phase = "cancelled" if self.status.phase == "cancelled" else "failed"
+            node.phase = phase
             for rank in node.ranks:
                 rank.state, rank.pid = "ended", None
-        ray.shutdown()
+
+    def _clear(self) -> None:
+        """End what is left of the driver and of a cluster of our own, and keep what it has written."""
+        processes.kill_descendants(os.getpid())
+        processes.reap_orphans()
         if self._scratch:
-            _end_users_of(self._scratch)
             self._save_logs()
             shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = ""
 
     def _save_logs(self) -> None:
-        """What Serve and the agents of a cluster of our own have written, before its folder goes."""
+        """What Serve and the agents have written, before its folder goes."""
         for kind in ("serve", "allranks"):
             found = Path(self._scratch, "session_latest", "logs", kind)
             if found.is_dir():
@@ -212,6 +199,44 @@ class Keeper:
 
     def _write(self) -> None:
         write_whole(str(self._run.record), json.dumps(self.status.to_json()))
+
+
+class _Driver:
+    """A driver's process, and its words."""
+
+    def __init__(self, plan: dict[str, Any], **task: Any) -> None:
+        self.lost = ""
+        self.pipe, theirs = os.pipe()
+        self._begun = b""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "allranks.engines.ray.driver", str(theirs)], stdin=subprocess.PIPE,
+            pass_fds=(theirs,), preexec_fn=functools.partial(processes.die_with_parent, signal.SIGKILL),
+        )  # fmt: skip
+        os.close(theirs)
+        os.set_blocking(self.pipe, False)
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as told:  # that it ended is told by its pipe
+            told.write(json.dumps({**plan, **task}).encode())
+
+    def words(self) -> Iterator[dict[str, Any]]:
+        """Those that have come. ``lost`` is set once there will be no more."""
+        try:
+            data = os.read(self.pipe, 2**20)
+        except BlockingIOError:
+            return
+        *lines, self._begun = (self._begun + data).split(b"\n")
+        for line in lines:
+            word = json.loads(line)
+            self.lost = word.get("lost") or word.get("failed") or self.lost
+            yield word
+        if not data:
+            self.lost = self.lost or f"the process that speaks to Ray ended with {self.process.wait()}"
+
+    def end(self, seconds: float) -> None:
+        """Have it delete the service, for so long."""
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
 
 
 def _end_users_of(folder: str) -> None:
@@ -230,21 +255,14 @@ def _open_files(pid: int) -> Iterator[str]:
             yield os.readlink(entry.path)
 
 
-def _key(source: dict[str, str]) -> str:
-    """The service's key: from a variable of ours, or from a file."""
-    if source.get("env"):
-        return os.environ.get(source["env"], "").strip()
-    return Path(source["file"]).read_text(encoding="utf-8").strip()
-
-
 def main(argv: list[str]) -> int:
-    """``keeper DIR [LIFELINE-FD]``, or ``keeper DIR end`` after one that was killed."""
+    """``keeper DIR [--lifeline FD]``, or ``keeper DIR end`` after one that was killed."""
     run = RunDir(Path(argv[0]))
     if argv[1:] == ["end"]:
         take_lock(str(run.path))
         Keeper(run, None).end_orphan()
         return 0
-    lifeline = int(argv[1]) if argv[1:] else None
+    lifeline = int(argv[2]) if argv[1:2] == ["--lifeline"] else None
     if lifeline is not None:
         fcntl.fcntl(lifeline, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     take_lock(str(run.path))

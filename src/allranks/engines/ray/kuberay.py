@@ -19,7 +19,7 @@ from allranks.engines.kubernetes.admission import Admission
 from allranks.engines.kubernetes.cluster import Cluster
 from allranks.engines.kubernetes.manifest import Explained, without_nothing
 from allranks.engines.ray.node import KEY
-from allranks.engines.ray.plan import ENGINE, NODE, WHY_NOT, config, taken
+from allranks.engines.ray.plan import ENGINE, NODE, SERVE_ENV, WHY_NOT, config, taken
 from allranks.errors import SpecError
 
 if TYPE_CHECKING:
@@ -60,8 +60,11 @@ def plan(service: Service, folder: Path) -> Plan:
     )
     main = render.main_object(job, ENGINE, Admission(), namespace, "ray.io/v1", "RayService", spec)
     why_not = {path: why for path, why in WHY_NOT.items() if path not in (*PODS, *OURS, "schedule")} | PODS_OWN
-    made = render.plan(job, ENGINE, [main], why_not=why_not, notes=_notes(service))
-    return Plan(made.name, ENGINE, made.documents, made.notes, dump(service))
+    whole = job.model_copy(update={"nodes": service.nodes * service.replicas})
+    made = render.plan(whole, ENGINE, [main], why_not=why_not, notes=_notes(service))
+    port, route = serve["http_options"]["port"], service.engines.ray.route.rstrip("/")
+    address = f"http://{service.name}-serve-svc.{namespace}:{port}{route} (inside the cluster)"
+    return Plan(made.name, ENGINE, made.documents, made.notes, dump(service), address)
 
 
 def _cluster() -> Cluster:
@@ -125,7 +128,7 @@ def _pods(service: Service, job: Job, container: str) -> dict[str, Any]:
     """Pods whose processes are Ray's: KubeRay writes their command; the ranks inherit their environment."""
     key = service.api_key.secret if service.api_key else None
     env = [{"name": name, "value": value} for name, value in job.env.items()]
-    env.append({"name": "RAY_USAGE_STATS_ENABLED", "value": "0"})
+    env += [{"name": name, "value": value} for name, value in {"RAY_USAGE_STATS_ENABLED": "0", **SERVE_ENV}.items()]
     if key:
         env.append({"name": KEY, **_from_secret(key)})
     return pod.template(job, ENGINE, Admission(), container=container, command=(), env=env, agent=False)

@@ -29,10 +29,12 @@ from allranks.node.files import write_whole
 from allranks.node.listen import free_port
 from allranks.node.relay import parse
 
-LEASE = 3.0
+LEASE = 3.5
 """Seconds without a word of the coordinator; Serve's own health checks would need longer to end a stopped one."""
 KEY = "ALLRANKS_API_KEY"
 """Variable of the ranks that holds the service's key."""
+PROBE = 0.3
+"""Seconds between two questions whether node 0 serves."""
 KEPT = 3
 """Folders of earlier gangs of a service that are kept on a host, for their logs."""
 MOST_LINES = 2000
@@ -92,6 +94,8 @@ class Node:
         self._start_agent(told, state, plan)
         self._heard = time.monotonic()
         threading.Thread(target=self._watch, name="lease", daemon=True).start()
+        if told.ready:
+            threading.Thread(target=self._probe, args=(told.ready,), name="ready", daemon=True).start()
 
     def _start_agent(self, told: Told, state: Path, plan: Path) -> None:
         env = {
@@ -115,13 +119,13 @@ class Node:
         """How the node does; hearing of the coordinator, it lives on.
 
         ``code`` is its agent's exit code or None, ``status`` the gang's record (node 0), ``lines`` what was printed
-        since the last time, ``ready`` whether node 0 has ever answered that it serves.
+        since the last time, ``ready`` whether node 0 said last that it serves.
         """
         self._heard = time.monotonic()
         assert self._told is not None  # the coordinator calls start first
         assert self._agent is not None
         code = self._agent.poll()
-        return {"code": code, "status": self._status(), "lines": self._lines(), "ready": self._is_ready()}
+        return {"code": code, "status": self._status(), "lines": self._lines(), "ready": self._ready}
 
     def stop(self) -> None:
         """Let the node end in its own time: ranks get SIGTERM, and ``grace`` after it. ``beat`` tells when it has."""
@@ -162,11 +166,12 @@ class Node:
             lines.append(line.rstrip("\n"))
         return lines
 
-    def _is_ready(self) -> bool:
-        assert self._told is not None
-        if self._told.ready and not self._ready:
-            self._ready = _answers(self._told.ready)
-        return self._ready
+    def _probe(self, url: str) -> None:
+        """Ask whether node 0 serves: beside the beats, as one that is breaking may take its time to answer."""
+        while True:
+            said = status_of(url)
+            self._ready = self._ready if said is None else said == 200
+            time.sleep(PROBE)
 
     def _watch(self) -> None:
         """End everything once the coordinator has been silent for the lease."""
@@ -192,13 +197,21 @@ def _kill(pid: int) -> None:
         pass  # it has ended
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Whether there is a 200 at that URL."""
+    return status_of(url) == 200
+
+
+def status_of(url: str) -> int | None:
+    """The status of an answer, 0 where there is nobody; None where it takes over a second: it may only be busy."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=1) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError, ValueError):
-        return False
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        return None if isinstance(getattr(error, "reason", error), TimeoutError) else 0
 
 
 def folder_of(root: str, service: str, gang: str) -> str:

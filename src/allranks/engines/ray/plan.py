@@ -27,6 +27,8 @@ SLACK = 15.0
 """Seconds that Serve gives a gang to end beyond its grace."""
 MANY = 100_000
 """Requests at once that Serve lets through to the door: the gangs' own limits are the ones that count."""
+SERVE_ENV = {"RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "5"}
+"""For Serve's controller: else it sees only after half a minute that its HTTP proxy is gone (Ray 2.60.0)."""
 NODE = "allranks-node"
 """Ray's name for the one node that a RayService's worker pod is there for, whatever else would fit into it."""
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "intel.com/gpu")
@@ -60,7 +62,16 @@ def plan_service(service: Service, folder: Path) -> Plan:
         return kuberay.plan(service, folder)
     here = is_here(service)
     document = merge(config(service, folder, here), service.engines.ray.manifest)
-    return Plan(service.name, ENGINE, (document,), tuple(_notes(service, here)), dump(_absolute(service, folder)))
+    notes, spec = tuple(_notes(service, here)), dump(_absolute(service, folder))
+    return Plan(service.name, ENGINE, (document,), notes, spec, _address(service))
+
+
+def _address(service: Service) -> str:
+    """Serve's HTTP is on every host, so on the one that the cluster's address names."""
+    options = service.engines.ray
+    named, colon, _ = (options.address or os.environ.get("RAY_ADDRESS", "")).rpartition(":")
+    host = service.host or (named if colon else "127.0.0.1")
+    return f"http://{host}:{options.port or service.port}{options.route.rstrip('/')}"
 
 
 def is_here(service: Service) -> bool:
@@ -75,6 +86,11 @@ def config(service: Service, folder: Path, here: bool) -> dict[str, Any]:
         raise SpecError(
             f"engines.ray.port: the command of 'run' listens on port {service.port} itself; "
             "Serve's own HTTP needs another one: set engines.ray.port"
+        )
+    if service.run is not None and service.replicas > 1 and here:
+        raise SpecError(
+            f"replicas: found {service.replicas}; the command of 'run' listens on port {service.port} in each gang, "
+            "and all are on this machine; allowed: 1, or a Ray cluster (engines.ray.address)"
         )
     if service.launcher == "mpirun":
         raise SpecError("launcher mpirun: engine ray does not have it; allowed: native, torchrun, deepspeed, once")

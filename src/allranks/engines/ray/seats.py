@@ -18,7 +18,10 @@ LOADING = "the model is being loaded"
 
 @dataclass
 class Seat:
-    """The place of one gang. ``attempt``, ``used`` and ``causes`` are what earlier gangs here have left behind."""
+    """The place of one gang. ``attempt``, ``used`` and ``causes`` are what earlier gangs here have left behind.
+
+    ``gone`` is the gang that was lost last: what it still says must not make it one that is there.
+    """
 
     number: int
     gang: str = ""
@@ -32,6 +35,7 @@ class Seat:
     status: dict[str, Any] = field(default_factory=dict)
     heard: float = 0.0
     busy: int = 0
+    gone: str = ""
 
     @property
     def silent(self) -> bool:
@@ -57,14 +61,22 @@ class Seat:
 
     def vacate(self, why: str) -> None:
         """Its gang is gone: the loss of it is one restart, beside what its agents had used."""
-        if self.status:
-            self.attempt = max(self.attempt, int(self.status["attempt"]))
-            self.used = max(self.used, int(self.status["restarts"]["used"]))
+        self._count()
         cause = Cause(max(self.attempt, 0), "node_lost", utc(), why, exit=1)
         self.causes = [*self.all_causes(), cause.to_json()][-MOST_CAUSES:]
         self.used += 1
-        self.gang = self.address = ""
+        self.gone, self.gang, self.address = self.gang, "", ""
         self.ready, self.status = False, {}
+
+    def left(self) -> dict[str, Any]:
+        """What is to be known of it where a door after this one starts with nothing, and whether it has a gang."""
+        self._count()
+        return {"gang": self.gang, "attempt": self.attempt, "used": self.used, "causes": self.all_causes()}
+
+    def _count(self) -> None:
+        if self.status:
+            self.attempt = max(self.attempt, int(self.status["attempt"]))
+            self.used = max(self.used, int(self.status["restarts"]["used"]))
 
     def all_causes(self) -> list[dict[str, Any]]:
         """Those of earlier gangs and of this one.
@@ -84,7 +96,8 @@ class Seats:
         self._told = told
         self.ready_path = str(told["ready"])
         self.key = ""
-        self._all = [Seat(number) for number in range(told["replicas"])]
+        left = told.get("left") or [{}] * told["replicas"]
+        self._all = [Seat(number, **known) for number, known in enumerate(left)]
 
     def taken(self) -> list[Seat]:
         return [seat for seat in self._all if seat.gang]
@@ -132,14 +145,14 @@ class Seats:
         base = report.get("seat") or {}
         number = int(base.get("number", 0))
         seat = self._all[min(number, len(self._all) - 1)]
-        if seat.gang not in ("", gang) or (not seat.gang and seat.over):
+        if seat.gang not in ("", gang) or gang == seat.gone or (not seat.gang and seat.over):
             return seat.number  # it was given up for lost
         seat.gang, seat.heard = gang, time.monotonic()
         seat.attempt = max(seat.attempt, int(base.get("attempt", -1)))
         seat.used, seat.causes = max(seat.used, int(base.get("used", 0))), seat.causes or list(base.get("causes", ()))
         self.key = self.key or base.get("key", "")
         seat.address, seat.status = report.get("address", ""), report.get("status") or seat.status
-        seat.ready = seat.ready or bool(report.get("ready"))
+        seat.ready = bool(report.get("ready", seat.ready))
         seat.over = report.get("over", "") or seat.over
         if report.get("lost"):
             seat.lost = report["lost"]
@@ -155,6 +168,7 @@ class Seats:
             "wants_key": bool(self._told["wants_key"] and not self.key),
             "serves": self.pick() is not None,
             "placed": bool(self.taken()),
+            "left": [seat.left() for seat in self._all],
         }
 
     def _status(self) -> Status:

@@ -1,0 +1,172 @@
+"""The process that speaks to Ray for a keeper: deploys the service, tells how it does, and deletes it when it is told.
+
+A process of its own because Ray's library may hang, or end its process, when Ray's own processes do. What it is to do
+is read from standard input (``Task``, as JSON); its words go to a pipe, a JSON object a line: ``reason`` while there is
+no more to tell, the door's ``state``, and ``lost`` or ``failed`` before it ends by itself. SIGTERM ends it and the
+service.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ray
+from ray import serve
+from ray.serve.schema import ServeDeploySchema
+
+import allranks
+from allranks.engines.ray import app
+
+POLL = 0.3
+ANSWER = 3.0
+"""Seconds for the door to tell its state."""
+LOST = 60.0
+"""Seconds without any word of the door or of Serve after which the cluster is given up for lost."""
+LOCAL_OBJECTS = 100 * 2**20
+"""Bytes of the object store of a cluster of our own: nothing is kept there but the actors' small words."""
+NEEDED = {"raylet": "the raylet", "gcs_server": "the head (gcs_server)"}
+"""Ray's processes without which there is no cluster, by its own name for them."""
+
+
+class Task(NamedTuple):
+    """What to do. ``config`` is the plan's Serve config, ``address`` the cluster's or empty for one of our own.
+
+    That one's files go below ``scratch``. ``key`` is where the service's key is. ``left`` is what gangs before, lost
+    with their cluster, have left for those to come. ``ends`` has the service deleted and nothing else.
+    """
+
+    config: dict[str, Any]
+    address: str
+    key: dict[str, str]
+    scratch: str = ""
+    left: tuple[dict[str, Any], ...] = ()
+    ends: bool = False
+
+
+class Driver:
+    """One service on one cluster."""
+
+    def __init__(self, task: Task, words: int) -> None:
+        self._task, self._words = task, os.fdopen(words, "w")
+        (self._app,) = task.config["applications"]
+        self._told = {**self._app["args"], "left": task.left}
+        self._since = 0
+        self._asked = task.ends
+        self._listen()
+
+    def _listen(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: setattr(self, "_asked", True))
+
+    def run(self) -> None:
+        """Until it is told to end. Raises whatever Ray does, having said so."""
+        try:
+            self._connect()
+            self._listen()  # Ray has put its own handlers there
+            if not self._asked:
+                self._deploy()
+            self._follow()
+        except ConnectionError as error:
+            self._say(lost=str(error))
+            raise
+        except Exception as error:
+            self._say(failed=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+            raise
+        self._end()
+
+    def _say(self, **word: Any) -> None:
+        self._words.write(json.dumps(word) + "\n")
+        self._words.flush()
+
+    def _connect(self) -> None:
+        quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False, "namespace": "allranks"}
+        if self._task.address:
+            code = str(Path(allranks.__file__).parent)
+            ray.init(self._task.address, runtime_env={"py_modules": [code]}, **quiet)
+            return
+        gangs = self._told["gangs"]
+        cpus = 1 + sum(bundle["CPU"] for bundle in gangs["placement_group_bundles"]) * self._told["replicas"]
+        ray.init(
+            num_cpus=max(os.cpu_count() or 1, int(cpus + 1)), include_dashboard=False,
+            object_store_memory=LOCAL_OBJECTS, _temp_dir=self._task.scratch, **quiet,
+        )  # fmt: skip
+
+    def _deploy(self) -> None:
+        """Whatever of it is there: a cluster that outlived the driver before has all of it."""
+        self._say(reason="Ray Serve is being started")
+        config = ServeDeploySchema.model_validate(self._task.config)
+        serve.start(proxy_location=config.proxy_location, http_options=self._task.config["http_options"])
+        if self._task.left and self._app["name"] in serve.status().applications:
+            return
+        target = serve.RunTarget(app.build(self._told), name=self._app["name"], route_prefix=self._app["route_prefix"])
+        serve.run_many([target], wait_for_applications_running=False)
+
+    def _follow(self) -> None:
+        heard = time.monotonic()
+        while not self._asked:
+            self._must_be_whole()
+            try:
+                word: dict[str, Any] = {"state": self._look()}
+                heard = time.monotonic()
+            except Exception as error:
+                said = self._serves_word()
+                if not said and time.monotonic() - heard > LOST:
+                    raise ConnectionError(f"the Ray cluster has not answered for {LOST:g} s") from error
+                word = {"reason": said or "the door of the service does not answer yet"}
+            self._say(**word)
+            time.sleep(POLL)  # a signal ends it
+
+    def _must_be_whole(self) -> None:
+        """Raises ConnectionError where a cluster of our own has lost a process that nobody but us would replace."""
+        if self._task.address:
+            return
+        for kind, _ in ray._private.worker._global_node.dead_processes():
+            if kind in NEEDED:
+                raise ConnectionError(f"{NEEDED[kind]} of its Ray cluster was lost")
+        if not any(node["Alive"] for node in ray.nodes()):
+            raise ConnectionError("the raylet of its Ray cluster does not answer")
+
+    def _look(self) -> dict[str, Any]:
+        handle = serve.get_deployment_handle("door", self._app["name"])
+        state: dict[str, Any] = handle.state.remote(self._since).result(timeout_s=ANSWER)
+        if state["wants_key"]:
+            handle.give_key.remote(_key(self._task.key)).result(timeout_s=ANSWER)
+        if not state["placed"] and (word := self._serves_word()):
+            state["status"]["reason"] = word
+        self._since = state["next"]
+        return state
+
+    def _serves_word(self) -> str:
+        """Why the service is not placed, as Serve says it; empty where it says nothing."""
+        try:
+            found = serve.status().applications.get(self._app["name"])
+        except Exception:  # noqa: BLE001 - it cannot be asked, which is all that counts here
+            return ""
+        if found is None:
+            return ""
+        said = [one.message for one in found.deployments.values() if one.message] + [found.message]
+        return next((line.splitlines()[0] for line in said if line), "")
+
+    def _end(self) -> None:
+        """Delete the application, and Serve with a cluster of our own."""
+        serve.delete(self._app["name"])
+        if not self._task.address:
+            serve.shutdown()
+        ray.shutdown()
+
+
+def _key(source: dict[str, str]) -> str:
+    """The service's key: from a variable of ours, or from a file."""
+    if source.get("env"):
+        return os.environ.get(source["env"], "").strip()
+    return Path(source["file"]).read_text(encoding="utf-8").strip()
+
+
+if __name__ == "__main__":
+    Driver(Task(**json.load(sys.stdin)), int(sys.argv[1])).run()
