@@ -9,7 +9,7 @@ import pytest
 from allranks import engines
 from allranks.cli import choose
 from allranks.engines.engine import ONLY_REMEMBERED
-from allranks.errors import NotFound
+from allranks.errors import NotFound, Unreachable
 from allranks.node.status import Status
 
 
@@ -23,6 +23,16 @@ class Knows:
         if not self._phase:
             raise NotFound(f"no run named {name}")
         return Status(name, "some", self._phase, notes=list(self._notes))
+
+
+class Away:
+    """One that cannot be asked now."""
+
+    def __init__(self, error: Unreachable) -> None:
+        self._error = error
+
+    def status(self, name: str) -> Status:
+        raise self._error
 
 
 NOT, THERE, REMEMBERED = Knows(), Knows("running"), Knows("cancelled", ONLY_REMEMBERED)
@@ -42,4 +52,13 @@ def test_a_name_means(monkeypatch: pytest.MonkeyPatch, known: list[Any], chosen:
 def test_a_name_that_nobody_knows_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "usable", lambda: [NOT, NOT])
     with pytest.raises(NotFound, match="no run named gang"):
+        choose.pick("gang")
+
+
+def test_a_run_that_is_known_and_cannot_be_seen_is_told_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    unseen = Unreachable("the API server cannot be reached; gang was running")
+    unseen.run = "gang"
+    others = [NOT, Away(Unreachable("the API server cannot be reached"))]
+    monkeypatch.setattr(engines, "usable", lambda: [*others, Away(unseen)])
+    with pytest.raises(Unreachable, match=r"^the API server cannot be reached; gang was running$"):
         choose.pick("gang")

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from allranks import engines
 from allranks.engines.engine import ONLY_REMEMBERED, Engine
-from allranks.errors import EngineError, NotFound, UsageError
+from allranks.errors import EngineError, NotFound, Unreachable, UsageError
 from allranks.node.status import Status
 
 
@@ -68,7 +68,7 @@ def pick_living(name: str | None) -> tuple[Engine, Status]:
 def _named(name: str) -> tuple[Engine, Status]:
     """One that is there comes before one that is only remembered: another engine may have had the name before."""
     missing: list[NotFound] = []
-    silent: list[str] = []
+    silent: dict[str, EngineError] = {}
     remembered: list[tuple[Engine, Status]] = []
     for engine in engines.usable():
         try:
@@ -79,9 +79,12 @@ def _named(name: str) -> tuple[Engine, Status]:
         except NotFound as error:
             missing.append(error)
         except EngineError as error:
-            silent += [str(error)] if str(error) not in silent else []
+            silent[str(error)] = error
     if remembered:
         return remembered[0]
+    for unseen in silent.values():
+        if isinstance(unseen, Unreachable) and unseen.run:
+            raise unseen
     said = str(missing[0]) if missing else f"no run named {name}"
     raise NotFound("\n".join([said, *(f"It may be elsewhere: {why}" for why in silent)]))
 

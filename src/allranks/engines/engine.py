@@ -39,9 +39,15 @@ class Plan:
     address: str = ""
 
 
+OURS = -1
+
+
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of one rank, without its line end; ``rank`` is None for what a node's launcher printed."""
+    """One line of one rank, without its line end; ``rank`` is None for what a node's launcher printed.
+
+    ``node`` is OURS where allranks tells of the lines themselves: that they do not come for a while.
+    """
 
     attempt: int
     node: int

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 from allranks.engines.kubernetes import kubeconfig
 from allranks.engines.kubernetes.kinds import POD, Kind, kind_of
 from allranks.engines.kubernetes.kubeconfig import Access
-from allranks.engines.kubernetes.refusals import Refused, Unreachable, refusal
+from allranks.engines.kubernetes.refusals import Unreachable, refusal
 from allranks.errors import EngineError
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ CONNECT, READ = 5.0, 30.0
 """Seconds to reach the API server, and until it must have begun to answer."""
 CONNECTIONS = 64
 AGAIN = (429, 502, 503, 504)
+AWAY = AGAIN[1:]
+"""What is answered in place of an API server that is not there; whether it did what was asked is not known."""
 
 Object = dict[str, Any]
 
@@ -118,7 +120,9 @@ class Client:
         found: Object = json.loads(response.data)
         return found
 
-    def _refusal(self, code: int, body: bytes, verb: str, kind: Kind, namespace: str, name: str) -> Refused:
+    def _refusal(self, code: int, body: bytes, verb: str, kind: Kind, namespace: str, name: str) -> EngineError:
+        if code in AWAY:
+            return self.unreachable(ConnectionError(f"{code} {body[:200].decode(errors='replace').strip()}"))
         return refusal(code, body, verb, kind, namespace or self.namespace, name, self.access.context)
 
     def _send(

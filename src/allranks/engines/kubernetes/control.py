@@ -18,7 +18,7 @@ from allranks.engines.kubernetes import delivery, kept, pods, replicas, state
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.cluster import Cluster
 from allranks.engines.kubernetes.kinds import Kind
-from allranks.errors import EngineError, NotFound, SpecError, UsageError
+from allranks.errors import EngineError, NotFound, SpecError, Unreachable, UsageError
 from allranks.node.status import Status
 
 if TYPE_CHECKING:
@@ -247,7 +247,10 @@ class KubernetesEngine:
         context = client.access.context
         before = [space for space in kept.namespaces(context, name) if space != client.namespace]
         spaces = (client.namespace, *before)
-        main = find(client, self.kinds, name, spaces)
+        try:
+            main = find(client, self.kinds, name, spaces)
+        except Unreachable as error:
+            raise self._unseen(client, name, spaces, error) from error
         if main is not None and main["metadata"]["labels"].get(delivery.ENGINE) != self.name:
             main = None
         if main is not None:
@@ -258,6 +261,17 @@ class KubernetesEngine:
                 return client, None, seen
         raise NotFound(f"no run named {name}: namespace {client.namespace} of context {context} has no "
                        f"{self.kind.kind} of that name that allranks made; see: allranks list")  # fmt: skip
+
+    def _unseen(self, client: Client, name: str, spaces: Sequence[str], error: Unreachable) -> Unreachable:
+        """What to say of a run that this client knows, and cannot see now."""
+        found = (kept.read(client.access.context, space, name) for space in spaces)
+        seen = next((one for one in found if one is not None and one.status.engine == self.name), None)
+        if seen is None:
+            return error
+        known = Unreachable(f"{error}\nRun {name} cannot be seen; it was {seen.status.phase} when this machine saw it "
+                            "last, and its ranks do not need the API server.")  # fmt: skip
+        known.run = name
+        return known
 
     def _gangs(self, name: str) -> list[str]:
         """The gangs of a service of that name that has several; none for any other name."""
