@@ -375,10 +375,16 @@ class KubernetesRun:
         return self._watching
 
     def status(self) -> Status:
+        """How it stands; a gang whose node 0 has not started in time is ended. Raises EngineError."""
+        status = self.watch.status()
+        if not status.is_over and self.watch.is_overdue:
+            from allranks.engines.kubernetes.cancel import give_up
+
+            self.watch.conclude(give_up(self._engine, self._client, self._main, status.reason))
         return self.watch.status()
 
     def cancel(self, *, reason: str, code: int) -> None:
-        self._engine.cancel(self.name, reason=reason, code=code)
+        self.watch.conclude(self._engine.cancel(self.name, reason=reason, code=code))
 
     def detach(self) -> None:
         self.watch.close()

@@ -20,7 +20,7 @@ from allranks.engines.kubernetes.kinds import kind_of
 from allranks.engines.kubernetes.look import NodeOf, glance
 from allranks.engines.kubernetes.pods import Pod, read_record
 from allranks.engines.kubernetes.refusals import Missing
-from allranks.engines.kubernetes.state import Sight, compose
+from allranks.engines.kubernetes.state import Sight, compose, start_timeout, waits_to_start
 from allranks.errors import EngineError
 from allranks.node.status import Status
 
@@ -61,6 +61,9 @@ class Watch(threading.Thread):
         self._trouble: EngineError | None = None
         self._outages: list[str] = []
         self._is_outage = False
+        self._looked = time.monotonic()
+        self._waited = 0.0
+        self._ended: Status | None = None
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self.changed = threading.Event()
@@ -86,6 +89,8 @@ class Watch(threading.Thread):
 
     def status(self) -> Status:
         """How it stands by the newest look. Raises EngineError when there was none for PATIENCE seconds."""
+        if self._ended is not None:
+            return self._ended
         outages = self.outages
         if self._silent > PATIENCE:
             name = self._sight.name
@@ -94,6 +99,23 @@ class Watch(threading.Thread):
         with self._lock:
             status = self._compose()
         return replace(status, notes=[*status.notes, *outages])
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether node 0 has not started in ``failure.start_timeout``; queues and outages are not counted."""
+        return self._waited > start_timeout(self._sight.main)
+
+    def conclude(self, ended: Status) -> None:
+        """The run was ended from here: that is how it ended, whatever is seen of it afterwards."""
+        self._ended = ended
+
+    def _count(self) -> None:
+        """The time since the look before this one, as far as it was spent on waiting for node 0 to start."""
+        before, self._looked = self._looked, time.monotonic()
+        if self._usable() is not None:
+            self._waited = 0.0
+        elif waits_to_start(self._sight):
+            self._waited += self._looked - before
 
     @property
     def outages(self) -> Sequence[str]:
@@ -148,11 +170,13 @@ class Watch(threading.Thread):
                 with self._lock:
                     self._sight = replace(sight, main={**main, **fresh})
             self._listen()
+            self._count()
             self._is_heard()
         except Missing:
             self.gone = True
             self._is_heard()
         except EngineError as error:
+            self._looked = time.monotonic()
             self._trouble = error  # a refusal too: an API server that has just started knows no rights yet
         self.changed.set()
 
