@@ -8,15 +8,17 @@ from __future__ import annotations
 import functools
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from allranks.engines.kubernetes import kubeconfig
 from allranks.engines.kubernetes.kinds import POD, Kind, kind_of
 from allranks.engines.kubernetes.kubeconfig import Access
-from allranks.engines.kubernetes.refusals import Unreachable, refusal
+from allranks.engines.kubernetes.refusals import Refused, Unreachable, refusal
 from allranks.errors import EngineError
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class Client:
         self.access, self.namespace = access, access.namespace
         self._never_reached: Unreachable | None = None
         self._reached = False
+        self._date = ""
         options: dict[str, Any] = {"num_pools": 2, "maxsize": CONNECTIONS, "block": False}
         if access.server.startswith("https"):
             options["ssl_context"] = access.tls()
@@ -72,15 +75,27 @@ class Client:
         """Merge a change into an object (RFC 7386)."""
         return self._object("PATCH", "patch", kind, namespace, name, body=change)
 
-    def delete(self, kind: Kind, name: str, namespace: str = "", *, policy: str = "Background") -> bool:
-        """Delete an object, and by ``policy`` what it owns; whether there was one."""
+    def delete(self, kind: Kind, name: str, namespace: str = "", *, policy: str = "Background", uid: str = "") -> bool:
+        """Delete an object, and by ``policy`` what it owns; whether there was one.
+
+        With ``uid`` only that very one: another one of its name is none.
+        """
         from allranks.engines.kubernetes.refusals import Missing
 
+        very = {"preconditions": {"uid": uid}} if uid else {}
         try:
-            self._object("DELETE", "delete", kind, namespace, name, body={"propagationPolicy": policy})
+            self._object("DELETE", "delete", kind, namespace, name, body={"propagationPolicy": policy, **very})
         except Missing:
             return False
+        except Refused as refused:
+            if uid and refused.why == "Conflict":
+                return False
+            raise
         return True
+
+    def now(self) -> float:
+        """The API server's clock when it last answered, in seconds since 1970; ours where it did not say."""
+        return parsedate_to_datetime(self._date).timestamp() if self._date else time.time()
 
     def text(self, path: str, accept: str = "") -> bytes:
         """What the API server says at a path that is no object's."""
@@ -154,6 +169,7 @@ class Client:
                 self._never_reached = self.unreachable(error)
             raise self.unreachable(error) from error
         self._reached = True
+        self._date = response.headers.get("Date", "")
         return response
 
     def unreachable(self, error: BaseException) -> Unreachable:

@@ -75,7 +75,7 @@ class KubernetesEngine:
 
     def remove(self, client: Client, main: Object, namespace: str, timeout: float) -> list[Object]:
         """Delete it with all that it owns; returns the pods that are left. Raises EngineError."""
-        from allranks.engines.kubernetes.submit import remove
+        from allranks.engines.kubernetes.name import remove
 
         return remove(client, main, namespace, timeout)
 

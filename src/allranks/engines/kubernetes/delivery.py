@@ -27,6 +27,8 @@ RUN, ENGINE = f"{PREFIX}/run", f"{PREFIX}/engine"
 """Labels of everything that belongs to a run, its pods included: one call by RUN finds it all."""
 SERVICE = f"{PREFIX}/service"
 """Label of all that belongs to a service, its gangs' pods included."""
+SUBMIT = f"{PREFIX}/submit"
+"""Annotation of a run's ConfigMap: a random word of the client that made it."""
 VERSION = f"{PREFIX}/version"
 """Annotation: the allranks that made it."""
 
