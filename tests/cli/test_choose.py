@@ -62,3 +62,26 @@ def test_a_run_that_is_known_and_cannot_be_seen_is_told_alone(monkeypatch: pytes
     monkeypatch.setattr(engines, "usable", lambda: [*others, Away(unseen)])
     with pytest.raises(Unreachable, match=r"^the API server cannot be reached; gang was running$"):
         choose.pick("gang")
+
+
+def test_the_engine_that_had_a_run_last_is_asked_before_others_that_must_ask_somebody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    class Remote(Knows):
+        def __init__(self, name: str, phase: str = "") -> None:
+            super().__init__(phase)
+            self.name = name
+
+        def recalled(self, name: str) -> str:
+            return "third"
+
+        def status(self, name: str) -> Status:
+            asked.append(self.name)
+            return super().status(name)
+
+    known = [Remote("first"), NOT, Remote("second"), Remote("third", "running")]
+    monkeypatch.setattr(engines, "usable", lambda: known)
+    choose.pick("gang")
+    assert asked == ["third"]

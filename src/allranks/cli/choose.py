@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from allranks import engines
-from allranks.engines.engine import ONLY_REMEMBERED, Engine
+from allranks.engines.engine import ONLY_REMEMBERED, CanRecall, Engine
 from allranks.errors import EngineError, NotFound, Unreachable, UsageError
 from allranks.node.status import Status
 
@@ -70,7 +70,7 @@ def _named(name: str) -> tuple[Engine, Status]:
     missing: list[NotFound] = []
     silent: dict[str, EngineError] = {}
     remembered: list[tuple[Engine, Status]] = []
-    for engine in engines.usable():
+    for engine in _in_turn(name):
         try:
             status = engine.status(name)
             if ONLY_REMEMBERED not in status.notes:
@@ -87,6 +87,17 @@ def _named(name: str) -> tuple[Engine, Status]:
             raise unseen
     said = str(missing[0]) if missing else f"no run named {name}"
     raise NotFound("\n".join([said, *(f"It may be elsewhere: {why}" for why in silent)]))
+
+
+def _in_turn(name: str) -> list[Engine]:
+    """Those that need ask nobody first, then the one that had the run when it was last seen: it mostly still has."""
+    usable = engines.usable()
+    recalled = next((engine.recalled(name) for engine in usable if isinstance(engine, CanRecall)), "")
+
+    def turn(engine: Engine) -> int:
+        return (2 - (engine.name == recalled)) if isinstance(engine, CanRecall) else 0
+
+    return sorted(usable, key=turn)
 
 
 def _newest() -> tuple[Engine, Status]:

@@ -158,6 +158,14 @@ class CanPretend(Protocol):
 
 
 @runtime_checkable
+class CanRecall(Protocol):
+    """To look for a run costs the engine calls to somebody else, and it recalls where runs were."""
+
+    def recalled(self, name: str) -> str:
+        """The engine that a run of this name was last seen on from this machine; empty for none. Nobody is asked."""
+
+
+@runtime_checkable
 class CanServe(Protocol):
     """The engine can run a service, its HTTP included."""
 

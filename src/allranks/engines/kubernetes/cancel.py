@@ -107,11 +107,12 @@ def _wait_for_end(engine: KubernetesEngine, client: Client, sight: Sight, second
             main = _again(client, sight.main)
         except Missing:
             return False
+        began = time.monotonic()
         now = glance(client, engine.name, main, engine.node_of)
         engine.composed(client, now)  # some operators delete the pods, and with them the record that they leave
         if ending(main) and not _running(now):
             return True
-        time.sleep(POLL)
+        time.sleep(max(POLL, time.monotonic() - began))  # a large gang's pods are megabytes
     return False
 
 

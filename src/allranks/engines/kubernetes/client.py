@@ -64,6 +64,11 @@ class Client:
         found: list[Object] = self._object("GET", "list", kind, namespace, query=query).get("items") or []
         return found
 
+    def has_any(self, kind: Kind, namespace: str = "", *, labels: str = "") -> bool:
+        """Whether there is an object with these labels: as quick for a thousand as for one."""
+        query = {"labelSelector": labels, "limit": "1"}
+        return bool(self._object("GET", "list", kind, namespace, query=query).get("items"))
+
     def create(self, document: Mapping[str, Any], namespace: str = "", *, dry_run: bool = False) -> Object:
         """Make an object. A field that the installed version does not know is an error, not dropped."""
         query = {"fieldValidation": "Strict", "dryRun": "All" if dry_run else ""}

@@ -144,6 +144,9 @@ class KubernetesEngine:
             namespace, uid = str(main["metadata"]["namespace"]), str(main["metadata"]["uid"])
             kept.keep(client.access.context, kept.Seen(namespace, uid, state.listed(self.name, main)))
 
+    def recalled(self, name: str) -> str:
+        return "" if api.why_not() else kept.engine(self.connect().access.context, name)
+
     def status(self, name: str) -> Status:
         from allranks.engines.kubernetes.look import look
 

@@ -133,14 +133,14 @@ def remove(client: Client, main: Object, namespace: str, timeout: float) -> list
     client.delete(kind, name, namespace, uid=str(main["metadata"]["uid"]))
     until = time.monotonic() + timeout
     while True:
-        left = client.list(POD, namespace, labels=f"{delivery.RUN}={run}")
+        left = client.has_any(POD, namespace, labels=f"{delivery.RUN}={run}")
         there = _uid(client, main, namespace)
         if there not in ("", main["metadata"]["uid"]):
             return []  # somebody has the name by now, and the pods
         if not left and not there:
             return []
         if time.monotonic() > until:
-            return left
+            return client.list(POD, namespace, labels=f"{delivery.RUN}={run}")
         time.sleep(POLL)
 
 
