@@ -6,7 +6,8 @@
     ├── UsageError        2   a wrong command line
     ├── SpecError         65  (EX_DATAERR) the spec is wrong
     ├── EngineError       69  (EX_UNAVAILABLE) the engine is not there, or refused
-    │   └── NotFound      69  no run of that name
+    │   ├── NotFound      69  no run of that name
+    │   └── Unreachable   69  it does not answer now, and may in a moment
     ├── checkpoint.Incomplete  70  there are checkpoints, and none is complete
     └── checkpoint.DiskFull    70  a checkpoint could not be saved; an OSError too
 """
@@ -43,3 +44,9 @@ class EngineError(Error):
 
 class NotFound(EngineError):
     """No run of that name; the message lists the names that exist."""
+
+
+class Unreachable(EngineError):
+    """The engine does not answer now, and may in a moment. ``run`` is one that was there when it did."""
+
+    run = ""

@@ -10,7 +10,7 @@ from allranks import engines
 from allranks.cli import choose
 from allranks.cli.main import call
 from allranks.engines.engine import ONLY_REMEMBERED
-from allranks.errors import EngineError, NotFound
+from allranks.errors import EngineError, NotFound, Unreachable
 from allranks.node.status import Status
 
 
@@ -29,6 +29,16 @@ class Knows:
         if not self._phase:
             raise NotFound(f"no run named {name}")
         return Status(name, "some", self._phase, notes=list(self._notes))
+
+
+class Away:
+    """One that cannot be asked now."""
+
+    def __init__(self, error: Unreachable) -> None:
+        self._error = error
+
+    def status(self, name: str) -> Status:
+        raise self._error
 
 
 NOT, THERE, REMEMBERED, SILENT = Knows(), Knows("running"), Knows("cancelled", ONLY_REMEMBERED), Knows("silent")
@@ -68,3 +78,35 @@ def test_an_engine_that_cannot_be_asked_is_told_once_and_hides_no_run(
     told = capfd.readouterr()
     assert told.err.splitlines() == said
     assert ("gang" in told.out) == (THERE in known)
+
+
+def test_a_run_that_is_known_and_cannot_be_seen_is_told_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    unseen = Unreachable("the API server cannot be reached; gang was running")
+    unseen.run = "gang"
+    others = [NOT, Away(Unreachable("the API server cannot be reached"))]
+    monkeypatch.setattr(engines, "usable", lambda: [*others, Away(unseen)])
+    with pytest.raises(Unreachable, match=r"^the API server cannot be reached; gang was running$"):
+        choose.pick("gang")
+
+
+def test_the_engine_that_had_a_run_last_is_asked_before_others_that_must_ask_somebody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    class Remote(Knows):
+        def __init__(self, name: str, phase: str = "") -> None:
+            super().__init__(phase)
+            self.name = name
+
+        def recalled(self, name: str) -> str:
+            return "third"
+
+        def status(self, name: str) -> Status:
+            asked.append(self.name)
+            return super().status(name)
+
+    known = [Remote("first"), NOT, Remote("second"), Remote("third", "running")]
+    monkeypatch.setattr(engines, "usable", lambda: known)
+    choose.pick("gang")
+    assert asked == ["third"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.cluster import pods
+from tests.cluster import plane, pods
 from tests.cluster.cluster import Cluster
 from tests.cluster.errors import CannotInject, ClusterError
 from tests.cluster.layout import PRIVATE
@@ -136,6 +136,16 @@ def fill_node(cluster: Cluster, node: str) -> None:
 def empty_node(cluster: Cluster, node: str) -> None:
     """Remove what fills the node's disk."""
     (_disk(cluster, node) / FILLER).unlink(missing_ok=True)
+
+
+@contextmanager
+def patient(cluster: Cluster) -> Iterator[None]:
+    """A silent node is taken for lost after Kubernetes' own 50 s, not after this cluster's short time."""
+    plane.start_controller_manager(silence=50)
+    try:
+        yield
+    finally:
+        plane.start_controller_manager()
 
 
 @contextmanager

@@ -80,8 +80,19 @@ def start_apiserver() -> None:
 
 def start_controllers() -> None:
     """Controller manager, scheduler and DNS: what needs the API server."""
+    start_controller_manager()
+    _start("kube-scheduler", K8S.binary("kube-scheduler"), **_client("scheduler"))
+    (RUN / "Corefile").write_text(COREFILE)
+    _start("coredns", COREDNS.binary(), conf=RUN / "Corefile")
+
+
+def start_controller_manager(silence: int = SILENCE) -> None:
+    """Start it, or start it anew with so many seconds until a silent node is NotReady."""
+    name = "kube-controller-manager"
+    if name in WORLD.children():
+        WORLD.stop(name)
     _start(
-        "kube-controller-manager",
+        name,
         K8S.binary("kube-controller-manager"),
         **_client("controller-manager"),
         use_service_account_credentials=True,
@@ -89,14 +100,11 @@ def start_controllers() -> None:
         service_account_private_key_file=PKI / "sa.key",
         cluster_signing_cert_file=PKI / "ca.crt",
         cluster_signing_key_file=PKI / "ca.key",
-        node_monitor_grace_period=f"{SILENCE}s",
+        node_monitor_grace_period=f"{silence}s",
         node_monitor_period="2s",
         kube_api_qps=200,
         kube_api_burst=400,
     )
-    _start("kube-scheduler", K8S.binary("kube-scheduler"), **_client("scheduler"))
-    (RUN / "Corefile").write_text(COREFILE)
-    _start("coredns", COREDNS.binary(), conf=RUN / "Corefile")
 
 
 def _client(user: str) -> dict[str, object]:

@@ -10,8 +10,8 @@ from click.shell_completion import CompletionItem
 
 from allranks import engines
 from allranks.cli import say
-from allranks.engines.engine import ONLY_REMEMBERED, Engine
-from allranks.errors import EngineError, NotFound, UsageError
+from allranks.engines.engine import ONLY_REMEMBERED, CanRecall, Engine
+from allranks.errors import EngineError, NotFound, Unreachable, UsageError
 from allranks.node.status import Status
 
 
@@ -74,9 +74,9 @@ def pick_living(name: str | None) -> tuple[Engine, Status]:
 def _named(name: str) -> tuple[Engine, Status]:
     """One that is there comes before one that is only remembered: another engine may have had the name before."""
     missing: list[NotFound] = []
-    silent: list[str] = []
+    silent: dict[str, EngineError] = {}
     remembered: list[tuple[Engine, Status]] = []
-    for engine in engines.usable():
+    for engine in _in_turn(name):
         try:
             status = engine.status(name)
             if ONLY_REMEMBERED not in status.notes:
@@ -85,11 +85,25 @@ def _named(name: str) -> tuple[Engine, Status]:
         except NotFound as error:
             missing.append(error)
         except EngineError as error:
-            silent += [str(error)] if str(error) not in silent else []
+            silent[str(error)] = error
     if remembered:
         return remembered[0]
+    for unseen in silent.values():
+        if isinstance(unseen, Unreachable) and unseen.run:
+            raise unseen
     said = str(missing[0]) if missing else f"no run named {name}"
     raise NotFound("\n".join([said, *(f"It may be elsewhere: {why}" for why in silent)]))
+
+
+def _in_turn(name: str) -> list[Engine]:
+    """Those that need ask nobody first, then the one that had the run when it was last seen: it mostly still has."""
+    usable = engines.usable()
+    recalled = next((engine.recalled(name) for engine in usable if isinstance(engine, CanRecall)), "")
+
+    def turn(engine: Engine) -> int:
+        return (2 - (engine.name == recalled)) if isinstance(engine, CanRecall) else 0
+
+    return sorted(usable, key=turn)
 
 
 def _newest() -> tuple[Engine, Status]:

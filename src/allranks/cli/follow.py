@@ -14,7 +14,7 @@ from allranks.cli import say, signals, words
 from allranks.cli.lines import batches
 from allranks.cli.news import News
 from allranks.cli.screen import Screen, screen
-from allranks.engines.engine import CanLog, Engine, Run
+from allranks.engines.engine import OURS, CanLog, Engine, Run
 from allranks.errors import EngineError
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class _Following:
         news = News()
         for lines in batches(logs.logs(self._run.name, self._run.lines, follow=True)):
             status = self._run.status()
+            lines = [line for line in lines if line.node != OURS]  # a note of the status says the same
             self._screen.show(lines, news.of(status, time.monotonic()), status)
             if self._received and not self._go_on(self._received.pop(0)):
                 return None

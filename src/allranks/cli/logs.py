@@ -8,9 +8,10 @@ from datetime import datetime
 
 import click
 
+from allranks.cli import say
 from allranks.cli.choose import pick, run_name
 from allranks.cli.lines import Prefix, batches
-from allranks.engines.engine import CanLog, LogFilter
+from allranks.engines.engine import OURS, CanLog, LogFilter
 from allranks.errors import EngineError, UsageError
 
 
@@ -48,8 +49,9 @@ def command(
     wanted = LogFilter(frozenset(ranks), frozenset(nodes), attempt, after=after)
     prefix = Prefix(status.world_size, terminal=sys.stdout.isatty())
     for batch in batches(engine.logs(status.name, wanted, follow=follow)):
-        sys.stdout.write(prefix.text(batch))
+        sys.stdout.write(prefix.text(line for line in batch if line.node != OURS))
         sys.stdout.flush()
+        say.lines(line.text for line in batch if line.node == OURS)
 
 
 def moment(text: str) -> float:

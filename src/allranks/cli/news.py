@@ -19,7 +19,7 @@ class News:
 
     def __init__(self) -> None:
         self._broke = -1
-        self._notes = 0
+        self._notes: set[str] = set()
         self._attempt = -1
         self._waiting: str | None = None
         self._say_at = 0.0
@@ -31,8 +31,9 @@ class News:
         return [*found, *self._straggles(status)]
 
     def _new_notes(self, status: Status) -> Iterator[str]:
-        yield from (f"note: {note}" for note in status.notes[self._notes :])
-        self._notes = len(status.notes)
+        new = [note for note in status.notes if note not in self._notes]
+        self._notes.update(new)
+        yield from (f"note: {note}" for note in new)
 
     def _breaks(self, status: Status) -> Iterator[str]:
         """Attempts that broke, once the run goes on from them: what ends a run is told at its end."""

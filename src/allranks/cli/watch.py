@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import click
 
@@ -14,11 +16,14 @@ from allranks.cli.panel import MOST_RANKS, panel
 from allranks.cli.plain import fit, one_line
 from allranks.cli.screen import size
 from allranks.engines.engine import CanTail, Engine
+from allranks.errors import EngineError, NotFound
 from allranks.node.status import Status
 
 REFRESH, POLL = 0.5, 0.1
 _OTHER_SCREEN, _OWN_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _CAUSE_LINES = 8
+PATIENCE = 600.0
+"""Seconds for which an engine may not answer before who watches is let go."""
 
 
 def watch(engine: Engine, name: str) -> Status:
@@ -28,9 +33,37 @@ def watch(engine: Engine, name: str) -> Status:
     return _in_lines(engine, name)
 
 
+class _Look:
+    """Looks at a run again and again; while its engine does not answer, the status is the last one with a note."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine, self._name = engine, name
+        self._last: Status | None = None
+        self._until = 0.0
+        self._notes: list[str] = []
+
+    def __call__(self) -> Status:
+        """Raises EngineError where that was so from the first, or is so for PATIENCE seconds."""
+        now = datetime.now()
+        try:
+            self._last = self._engine.status(self._name)
+        except EngineError as error:
+            if self._last is None or isinstance(error, NotFound) or (self._until and time.monotonic() > self._until):
+                raise
+            if not self._until:
+                self._until = time.monotonic() + PATIENCE
+                until = now + timedelta(seconds=PATIENCE)
+                why = str(error).splitlines()[0]
+                self._notes.append(f"not seen since {now:%H:%M:%S}, tried again until {until:%H:%M:%S}: {why}")
+        else:
+            self._notes += [f"{now:%H:%M:%S}: seen again"] if self._until else []
+            self._until = 0.0
+        return replace(self._last, notes=[*self._last.notes, *self._notes])
+
+
 def _in_lines(engine: Engine, name: str) -> Status:
-    news = News()
-    while not (status := engine.status(name)).is_over:
+    news, look = News(), _Look(engine, name)
+    while not (status := look()).is_over:
         for line in news.of(status, time.monotonic()):
             click.echo(line)
         time.sleep(REFRESH)
@@ -40,8 +73,9 @@ def _in_lines(engine: Engine, name: str) -> Status:
 def _on_terminal(engine: Engine, name: str) -> Status:
     """On the terminal's other screen, so that what was there before comes back. Raises OSError when it is lost."""
     sys.stdout.write(_OTHER_SCREEN)
+    look = _Look(engine, name)
     try:
-        while not (status := engine.status(name)).is_over:
+        while not (status := look()).is_over:
             last = _last_lines(engine, status)
             drawn = _draw(status, last)
             due = time.monotonic() + REFRESH

@@ -39,9 +39,15 @@ class Plan:
     address: str = ""
 
 
+OURS = -1
+
+
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of one rank, without its line end; ``rank`` is None for what a node's launcher printed."""
+    """One line of one rank, without its line end; ``rank`` is None for what a node's launcher printed.
+
+    ``node`` is OURS where allranks tells of the lines themselves: that they do not come for a while.
+    """
 
     attempt: int
     node: int
@@ -149,6 +155,14 @@ class CanPretend(Protocol):
         Its agent reads its place from them as it would there. Raises UsageError, naming the engines that can be
         pretended.
         """
+
+
+@runtime_checkable
+class CanRecall(Protocol):
+    """To look for a run costs the engine calls to somebody else, and it recalls where runs were."""
+
+    def recalled(self, name: str) -> str:
+        """The engine that a run of this name was last seen on from this machine; empty for none. Nobody is asked."""
 
 
 @runtime_checkable

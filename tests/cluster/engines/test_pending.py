@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import time
 from typing import Any
 
 import pytest
 
 from tests.cluster.engines.conftest import Space
-from tests.cluster.engines.kubectl import apply
+from tests.cluster.engines.kubectl import apply, kubectl
 from tests.cluster.images.kinds import BASE
 
 QUOTA = {
     "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": {"pods": "0"}},
 }  # fmt: skip
+MADE = "secret,configmap,pod,jobset,mpijob.kubeflow.org,trainjob,trainingruntime,pytorchjob"
 
 OLD = 'printf %s "the image\'s python3 is 3.6, and allranks needs 3.8 or newer in it" > /dev/termination-log; exit 42'
 """What the agent's first lines do there (tests/node/test_bundle.py); no image here has one so old."""
@@ -72,3 +75,47 @@ def test_a_queue_where_nobody_admits_is_said(space: Space) -> None:
 
 def told(status: dict[str, Any]) -> str:
     return " ".join([status["reason"], *(node["reason"] for node in status["nodes"])])
+
+
+IN_TIME = {"start_timeout": "15s", "grace": "1s"}
+
+
+@pytest.mark.parametrize("engine", ["jobset", "mpijob", "trainjob", "pytorchjob"])
+def test_run_gives_up_a_gang_that_a_quota_never_lets_start(space: Space, engine: str) -> None:
+    apply(space.name, QUOTA)
+    done = space.allranks("run", "--engine", engine, str(space.spec(failure=IN_TIME)))
+    assert done.returncode == 75, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "gang failed in" in last
+    assert "node 0 did not start within 15 s: quota small does not allow it: requested pods=1" in last
+    status = space.status()
+    assert (status["phase"], status["exit_code"]) == ("failed", 75)
+    assert [cause["kind"] for cause in status["causes"]] == ["start_timeout"]
+    assert nothing_left(space)
+
+
+def test_run_gives_up_a_gang_that_fits_on_no_node(space: Space) -> None:
+    spec = space.spec(resources={"memory": "900Ti"}, failure=IN_TIME)
+    done = space.allranks("run", "--engine", "jobset", str(spec))
+    assert done.returncode == 75, done.stderr
+    assert re.search("node 0 did not start within 15 s: .*Insufficient memory", done.stderr.splitlines()[-1])
+    assert nothing_left(space)
+
+
+def test_status_tells_that_a_gang_which_nobody_follows_should_have_started(space: Space) -> None:
+    apply(space.name, QUOTA)
+    space.start("jobset", space.spec(failure=IN_TIME))
+    status = space.until(lambda status: "longer than failure.start_timeout" in status["reason"])
+    assert status["reason"].startswith("quota small does not allow it")
+    assert status["reason"].endswith("(15 s); end it with: allranks cancel gang")
+    assert status["phase"] == "pending"
+
+
+def nothing_left(space: Space) -> bool:
+    """Of what a run makes; its files go with its object, a moment later."""
+    until = time.monotonic() + 60
+    while kubectl("-n", space.name, "get", MADE, "-l", "allranks.dev/run", "-o", "name"):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.5)
+    return True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -10,10 +13,14 @@ import pytest
 from allranks.engines.engine import ONLY_REMEMBERED
 from allranks.engines.kubernetes.kinds import CONFIGMAP, JOBSET
 from allranks.engines.kubernetes.rights import Right, rights
-from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.conftest import PATIENCE, Space
 from tests.cluster.engines.kubectl import apply, kubectl
 from tests.cluster.engines.test_pending import QUOTA as NO_PODS
 from tests.cluster.engines.test_rights import become, kubeconfig_of_somebody
+
+ENDS = ["sh", "-c", "echo rank $RANK"]
+OURS = {"allranks.dev/run": "gang", "allranks.dev/engine": "jobset"}
+LOST = r"another allranks has just begun to start a run named gang in|a run named gang is alive in namespace"
 
 
 def without(verb: str, kind: object) -> list[Right]:
@@ -112,3 +119,42 @@ def test_what_a_killed_client_has_left_without_an_owner_goes_when_the_run_is_can
     done = space.allranks("cancel", "gang")
     assert done.returncode == 0, done.stderr
     assert kubectl("-n", space.name, "get", "secret,configmap,jobset", "-l", "allranks.dev/run", "-o", "name") == ""
+
+
+@pytest.mark.parametrize("engines", [("jobset", "jobset"), ("mpijob", "jobset"), ("trainjob", "trainjob")])
+def test_of_two_that_start_one_name_at_the_same_moment_exactly_one_does(space: Space, engines: tuple[str, str]) -> None:
+    spec = str(space.spec(run=ENDS, failure={"restarts": 0, "grace": "1s"}))
+    for turn in range(3):  # the second and third time a finished run must go first
+        done = [racing.wait() for racing in [Racing(space, engine, spec) for engine in engines]]
+        (won,) = [one for one in done if one.returncode == 0]
+        (lost,) = [one for one in done if one.returncode != 0]
+        assert sorted(won.stdout.splitlines()) == [f"rank {rank} | rank {rank}" for rank in range(4)], won.stderr
+        assert lost.returncode == 69, lost.stderr
+        assert re.search(LOST, lost.stderr), lost.stderr
+        assert "left behind" not in lost.stderr
+        print(f"turn {turn}: {lost.stderr.splitlines()[-1]}")
+
+
+def test_what_a_dead_client_left_is_given_up_after_a_while_and_what_a_living_one_made_is_not(space: Space) -> None:
+    young = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gang-allranks", "labels": OURS}}
+    apply(space.name, young)
+    done = space.allranks("run", "--engine", "jobset", str(space.spec(run=["true"])))
+    assert (done.returncode, "if that one died, the name is free in" in done.stderr) == (69, True), done.stderr
+    assert "configmap/gang-allranks" in ours(space)
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "gang", "uid": "gone"}
+    young["metadata"]["ownerReferences"] = [owner]  # type: ignore[index]
+    apply(space.name, young)
+    done = space.allranks("run", "--engine", "jobset", str(space.spec(run=["true"])))
+    assert done.returncode == 0, done.stderr
+
+
+class Racing:
+    """A client that runs beside another one."""
+
+    def __init__(self, space: Space, engine: str, spec: str) -> None:
+        argv = [sys.executable, "-m", "allranks", "run", "--engine", engine, spec]
+        self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait(self) -> subprocess.CompletedProcess[str]:
+        out, err = self._process.communicate(timeout=PATIENCE)
+        return subprocess.CompletedProcess(self._process.args, self._process.returncode, out, err)

@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import pytest
+
 from allranks.engines.kubernetes import delivery
 from allranks.engines.kubernetes.pods import Pod
 from allranks.engines.kubernetes.reasons import Events, why_waiting
@@ -105,3 +107,40 @@ def test_a_list_tells_the_phase_of_the_pods_not_of_what_the_operator_counts() ->
         if pods is not None and phase != "running":
             composed = compose(Sight("jobset", active, pods))
             assert (told.phase, told.reason) == (composed.phase, composed.reason)
+
+
+UNSUSPENDED = {"type": "Suspended", "status": "False", "reason": "Resumed"}
+
+
+@pytest.mark.parametrize(
+    ("since", "conditions", "spec", "pods", "told"),
+    [
+        (60, [], {}, {}, True),
+        (5, [], {}, {}, False),
+        (60, [], {"suspend": True}, {}, False),
+        (60, [{**UNSUSPENDED, "lastTransitionTime": 5}], {}, {}, False),
+        (60, [{**UNSUSPENDED, "lastTransitionTime": 40}], {}, {}, True),
+        (60, [], {}, {0: ("volcano", "")}, False),
+        (60, [], {}, {0: ("default-scheduler", "")}, True),
+        (60, [], {}, {0: ("volcano", "host-0")}, True),
+    ],
+    ids=[
+        "nobody makes its pods", "it is young", "a queue holds it back", "a queue has let it in just now",
+        "a queue has let it in long ago", "its scheduler has a queue", "its scheduler has none",
+        "its container is not there though it has a host",
+    ],
+)  # fmt: skip
+def test_a_gang_that_should_have_started_is_told_where(
+    since: float, conditions: list[dict[str, Any]], spec: Any, pods: dict[int, tuple[str, str]], told: bool
+) -> None:
+    dated = [{**one, "lastTransitionTime": ago(one["lastTransitionTime"])} for one in conditions]
+    found = main(*dated)
+    found["spec"] = spec
+    found["metadata"]["annotations"][delivery.START] = "20"
+    found["metadata"]["creationTimestamp"] = ago(since)
+    there = {node: pod(node, {"waiting": {"reason": "ContainerCreating"}}) for node in pods}
+    for node, (scheduler, host) in pods.items():
+        there[node].raw["spec"].update(schedulerName=scheduler, nodeName=host)
+        there[node].raw["status"]["phase"] = "Pending"
+    reason = compose(Sight("jobset", found, there, queue="it waits" if spec else "")).reason
+    assert ("longer than failure.start_timeout (20 s)" in reason) is told

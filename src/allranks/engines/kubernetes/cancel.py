@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from allranks.engines.kubernetes import exec, kept
@@ -18,9 +19,10 @@ from allranks.engines.kubernetes.look import glance, look
 from allranks.engines.kubernetes.pods import Pod
 from allranks.engines.kubernetes.reasons import force_delete
 from allranks.engines.kubernetes.refusals import Missing
-from allranks.engines.kubernetes.state import Sight, compose
+from allranks.engines.kubernetes.state import Sight, compose, start_timeout
 from allranks.errors import EngineError
 from allranks.node.cause import Cause, utc
+from allranks.node.course import EXIT_NEVER_COMPLETE
 from allranks.node.status import Status
 
 if TYPE_CHECKING:
@@ -31,8 +33,22 @@ SLACK = 25.0
 POLL = 0.3
 
 
+@dataclass(frozen=True)
+class End:
+    """What is written down of a run that somebody ends from here; ``kind`` is a cause's."""
+
+    reason: str
+    code: int
+    kind: str = "cancelled"
+
+    @property
+    def phase(self) -> str:
+        return "cancelled" if self.kind == "cancelled" else "failed"
+
+
 def cancel(engine: KubernetesEngine, client: Client, main: Object, *, reason: str, code: int) -> Status:
     """End it and wait until nothing of it runs; idempotent. Raises EngineError, naming what does not go."""
+    end = End(reason, code)
     sight = look(client, engine.name, main, engine.node_of)
     if ending(main) and not _running(sight):
         return engine.composed(client, sight)
@@ -40,10 +56,18 @@ def cancel(engine: KubernetesEngine, client: Client, main: Object, *, reason: st
     asked = ending(main) or _ask(client, sight, reason, code)
     if asked and _wait_for_end(engine, client, sight, grace + SLACK):
         status = engine.composed(client, glance(client, engine.name, _again(client, main), engine.node_of))
-        return (
-            status if ending(main) or status.phase == "cancelled" else _cancelled(client, sight, status, reason, code)
-        )
-    return _delete(engine, client, sight, reason, code, grace + SLACK)
+        return status if ending(main) or status.phase == "cancelled" else _ended(client, sight, status, end)
+    return _delete(engine, client, sight, end, grace + SLACK)
+
+
+def give_up(engine: KubernetesEngine, client: Client, main: Object, why: str) -> Status:
+    """Delete a run whose node 0 did not start in time: nobody in it could end it. Raises EngineError, as ``cancel``."""
+    reason = f"node 0 did not start within {start_timeout(main):g} s: {why}"
+    try:
+        sight = glance(client, engine.name, _again(client, main), engine.node_of)
+        return _delete(engine, client, sight, End(reason, EXIT_NEVER_COMPLETE, "start_timeout"), SLACK)
+    except EngineError as error:
+        raise EngineError(f"{reason}; it could not be ended: {error}") from error
 
 
 def ask(client: Client, pod: Pod, **request: Any) -> dict[str, Any]:
@@ -83,22 +107,23 @@ def _wait_for_end(engine: KubernetesEngine, client: Client, sight: Sight, second
             main = _again(client, sight.main)
         except Missing:
             return False
+        began = time.monotonic()
         now = glance(client, engine.name, main, engine.node_of)
         engine.composed(client, now)  # some operators delete the pods, and with them the record that they leave
         if ending(main) and not _running(now):
             return True
-        time.sleep(POLL)
+        time.sleep(max(POLL, time.monotonic() - began))  # a large gang's pods are megabytes
     return False
 
 
-def _delete(engine: KubernetesEngine, client: Client, sight: Sight, reason: str, code: int, seconds: float) -> Status:
+def _delete(engine: KubernetesEngine, client: Client, sight: Sight, end: End, seconds: float) -> Status:
     namespace = str(sight.main["metadata"]["namespace"])
     context = client.access.context
     seen = kept.read(context, namespace, sight.name)
     status = compose(sight, seen.status if seen and seen.uid == sight.uid else None)
     left = engine.remove(client, sight.main, namespace, seconds)
     status.conditions = []
-    _cancelled(client, sight, status, reason, code)
+    _ended(client, sight, status, end)
     if left:
         stuck = [Pod(0, raw) for raw in left]
         ways = "\n".join(force_delete(pod) for pod in stuck[:10])
@@ -108,10 +133,10 @@ def _delete(engine: KubernetesEngine, client: Client, sight: Sight, reason: str,
     return status
 
 
-def _cancelled(client: Client, sight: Sight, status: Status, reason: str, code: int) -> Status:
+def _ended(client: Client, sight: Sight, status: Status, end: End) -> Status:
     """Say so where the gang could not, or nobody has read it in time."""
-    status.causes = [*status.causes, Cause(status.attempt, "cancelled", utc(), reason, exit=code)]
-    status.end("cancelled", reason, code)
+    status.causes = [*status.causes, Cause(status.attempt, end.kind, utc(), end.reason, exit=end.code)]
+    status.end(end.phase, end.reason, end.code)
     status.ended = utc()
     namespace = str(sight.main["metadata"]["namespace"])
     kept.keep(client.access.context, kept.Seen(namespace, sight.uid, status))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from allranks.engines.kubernetes.pods import Object
+from allranks.engines.kubernetes.pods import Object, moment
 
 SUCCEEDED = ("Completed", "Complete", "Succeeded")
 """JobSet says Completed, Job and TrainJob Complete, MPIJob and PyTorchJob Succeeded."""
@@ -35,6 +35,14 @@ def is_suspended(found: Object) -> bool:
     """Whether its pods are held back, by Kueue or by hand."""
     spec = found.get("spec") or {}
     return bool(spec.get("suspend") or (spec.get("runPolicy") or {}).get("suspend"))
+
+
+def let_in(found: Object) -> float:
+    """Since when its pods are not held back any more, in seconds since 1970; 0 where they never were."""
+    for one in (found.get("status") or {}).get("conditions") or ():
+        if one.get("type") == "Suspended" and one.get("status") == "False":
+            return moment(str(one.get("lastTransitionTime", "")))
+    return 0.0
 
 
 def shown(found: Object) -> list[str]:

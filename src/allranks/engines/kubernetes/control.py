@@ -18,7 +18,7 @@ from allranks.engines.kubernetes import delivery, kept, listing, pods, replicas,
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.cluster import Cluster
 from allranks.engines.kubernetes.kinds import Kind
-from allranks.errors import EngineError, NotFound, SpecError, UsageError
+from allranks.errors import EngineError, NotFound, SpecError, Unreachable, UsageError
 from allranks.node.status import Status
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class KubernetesEngine:
 
     def remove(self, client: Client, main: Object, namespace: str, timeout: float) -> list[Object]:
         """Delete it with all that it owns; returns the pods that are left. Raises EngineError."""
-        from allranks.engines.kubernetes.submit import remove
+        from allranks.engines.kubernetes.name import remove
 
         return remove(client, main, namespace, timeout)
 
@@ -143,6 +143,9 @@ class KubernetesEngine:
         for main in mains:
             namespace, uid = str(main["metadata"]["namespace"]), str(main["metadata"]["uid"])
             kept.keep(client.access.context, kept.Seen(namespace, uid, state.listed(self.name, main)))
+
+    def recalled(self, name: str) -> str:
+        return "" if api.why_not() else kept.engine(self.connect().access.context, name)
 
     def status(self, name: str) -> Status:
         try:
@@ -255,7 +258,10 @@ class KubernetesEngine:
         context = client.access.context
         before = [space for space in kept.namespaces(context, name) if space != client.namespace]
         spaces = (client.namespace, *before)
-        main = find(client, self.kinds, name, spaces)
+        try:
+            main = find(client, self.kinds, name, spaces)
+        except Unreachable as error:
+            raise self._unseen(client, name, spaces, error) from error
         if main is not None and main["metadata"]["labels"].get(delivery.ENGINE) != self.name:
             main = None
         if main is not None:
@@ -266,6 +272,17 @@ class KubernetesEngine:
                 return client, None, seen
         raise NotFound(f"no run named {name}: namespace {client.namespace} of context {context} has no "
                        f"{self.kind.kind} of that name that allranks made; see: allranks list")  # fmt: skip
+
+    def _unseen(self, client: Client, name: str, spaces: Sequence[str], error: Unreachable) -> Unreachable:
+        """What to say of a run that this client knows, and cannot see now."""
+        found = (kept.read(client.access.context, space, name) for space in spaces)
+        seen = next((one for one in found if one is not None and one.status.engine == self.name), None)
+        if seen is None:
+            return error
+        known = Unreachable(f"{error}\nRun {name} cannot be seen; it was {seen.status.phase} when this machine saw it "
+                            "last, and its ranks do not need the API server.")  # fmt: skip
+        known.run = name
+        return known
 
     def _gangs(self, name: str) -> list[str]:
         """The gangs of a service of that name that has several; none for any other name."""
@@ -362,10 +379,16 @@ class KubernetesRun:
         return self._watching
 
     def status(self) -> Status:
+        """How it stands; a gang whose node 0 has not started in time is ended. Raises EngineError."""
+        status = self.watch.status()
+        if not status.is_over and self.watch.is_overdue:
+            from allranks.engines.kubernetes.cancel import give_up
+
+            self.watch.conclude(give_up(self._engine, self._client, self._main, status.reason))
         return self.watch.status()
 
     def cancel(self, *, reason: str, code: int) -> None:
-        self._engine.cancel(self.name, reason=reason, code=code)
+        self.watch.conclude(self._engine.cancel(self.name, reason=reason, code=code))
 
     def detach(self) -> None:
         self.watch.close()

@@ -27,11 +27,13 @@ RUN, ENGINE = f"{PREFIX}/run", f"{PREFIX}/engine"
 """Labels of everything that belongs to a run, its pods included: one call by RUN finds it all."""
 SERVICE = f"{PREFIX}/service"
 """Label of all that belongs to a service, its gangs' pods included."""
+SUBMIT = f"{PREFIX}/submit"
+"""Annotation of a run's ConfigMap: a random word of the client that made it."""
 VERSION = f"{PREFIX}/version"
 """Annotation: the allranks that made it."""
 
-SIZE, RESTARTS = f"{PREFIX}/size", f"{PREFIX}/restarts"
-"""Annotations of the engine's object: nodes x ranks of each (``2x8``), and ``failure.restarts``."""
+SIZE, RESTARTS, START = f"{PREFIX}/size", f"{PREFIX}/restarts", f"{PREFIX}/start-timeout"
+"""Annotations of the engine's object: nodes x ranks of each (``2x8``), and ``failure``'s restarts and start_timeout."""
 
 CODE, STATE = "/allranks", "/run/allranks"
 """Where the agent's file, its plan and the secret are in a container, and where its own emptyDir is."""
@@ -62,7 +64,8 @@ def labels(job: Job, engine: str) -> dict[str, str]:
 
 def noted(job: Job) -> dict[str, str]:
     """So that `list` and `status` know its size of an object alone, whatever its engine calls it."""
-    return {SIZE: f"{job.nodes}x{job.ranks}", RESTARTS: str(job.failure.restarts)}
+    start = f"{job.failure.start_timeout.seconds:g}"
+    return {SIZE: f"{job.nodes}x{job.ranks}", RESTARTS: str(job.failure.restarts), START: start}
 
 
 def metadata(job: Job, engine: str, namespace: str, name: str = "", **more: Any) -> dict[str, Any]:

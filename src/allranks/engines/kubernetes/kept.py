@@ -45,6 +45,12 @@ def read(context: str, namespace: str, name: str) -> Seen | None:
         return None
 
 
+def engine(context: str, name: str) -> str:
+    """The engine of the run of that name that was seen last; empty where none was."""
+    seen = (read(context, namespace, name) for namespace in namespaces(context, name))
+    return next((one.status.engine for one in seen if one is not None), "")
+
+
 def namespaces(context: str, name: str) -> Iterator[str]:
     """Where runs of that name were seen, the newest first."""
     found = list(_root(context).glob(f"*/{quote(name, safe='')}.json"))

@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from allranks.engines.engine import LogFilter, LogLine
+from allranks.engines.engine import OURS, LogFilter, LogLine
 from allranks.engines.kubernetes.client import Client
 from allranks.engines.kubernetes.pods import SPEAKER, Pod
-from allranks.engines.kubernetes.refusals import Refused, Unreachable
+from allranks.engines.kubernetes.refusals import NoRight, Refused
 from allranks.engines.kubernetes.watch import Watch
 from allranks.errors import EngineError, UsageError
 from allranks.node.relay import parse
@@ -159,6 +159,7 @@ class _Follower(threading.Thread):
         self._last = ""
         self._seen = 0
         self.closing = threading.Event()
+        self.trouble = ""
         self.ended = False
         self.start()
 
@@ -169,12 +170,9 @@ class _Follower(threading.Thread):
                 self._follow()
                 self.ended = True
                 return
-            except Unreachable:
+            except EngineError as error:  # its container is about to start, or kubelet or API server do not answer
+                self.trouble = str(error).splitlines()[0] if isinstance(error, NoRight) else ""
                 self.closing.wait(AGAIN)
-            except Refused as refused:
-                if refused.code not in (400, 404, 500, 503):
-                    raise
-                self.closing.wait(AGAIN)  # its container is about to start, or its kubelet does not answer
 
     def _follow(self) -> None:
         """Lines with the time of the last one may have been seen: as many of them as came are left out."""
@@ -199,6 +197,7 @@ def follow(
     """What is there and what comes, until the run is over; None after a moment of nothing."""
     lines: queue.Queue[LogLine] = queue.Queue(BATCHES)
     followers: dict[str, _Follower] = {}
+    said: set[str] = set()
     until: float | None = None
     try:
         while True:
@@ -211,6 +210,10 @@ def follow(
                 continue
             yield None
             status = watch.status()
+            for note in (*watch.outages, *(one.trouble for one in followers.values() if one.trouble)):
+                if note not in said:
+                    said.add(note)
+                    yield LogLine(status.attempt, OURS, None, note)
             until = (until or time.monotonic() + LAST_WORDS) if over(status) else None
             if (
                 until

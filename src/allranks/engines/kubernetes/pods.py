@@ -19,6 +19,8 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 SPEAKER = -1
 """In place of a node: a pod that holds none, and in whose output the ranks' lines are (mpirun's)."""
+QUEUEING = ("volcano", "kai-scheduler", "runai-scheduler")
+"""Schedulers with queues: to them a pod that has no host yet is one that waits for its turn."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,14 @@ class Pod:
     def last_state(self) -> Object:
         """How its container before this one ended, if there was one."""
         return self._container_status().get("lastState") or {}
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it waits for its turn: a gate is before its scheduling, or its scheduler has queues of its own."""
+        scheduled = self.condition("PodScheduled")
+        if self.host or scheduled.get("status") == "True":
+            return False
+        return scheduled.get("reason") == "SchedulingGated" or self.spec.get("schedulerName") in QUEUEING
 
     @property
     def is_running(self) -> bool:

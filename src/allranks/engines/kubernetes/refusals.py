@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from allranks.engines.kubernetes.kinds import Kind
-from allranks.errors import EngineError
+from allranks.errors import EngineError, Unreachable
+
+__all__ = ["Missing", "NoRight", "NotInstalled", "Refused", "Unreachable", "not_installed", "refusal", "role_line"]
 
 VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
@@ -31,10 +33,6 @@ class Missing(Refused):
 
 class NotInstalled(Refused):
     """The cluster does not know this kind of object."""
-
-
-class Unreachable(EngineError):
-    """No answer from the API server."""
 
 
 def refusal(code: int, body: bytes, verb: str, kind: Kind, namespace: str, name: str, context: str) -> Refused:

@@ -51,7 +51,7 @@ def submit(engine: KubernetesEngine, client: Client, plan: Plan) -> list[Object]
 
 def make_room(engine: KubernetesEngine, client: Client, plan: Plan, namespace: str) -> None:
     """Remove what is left of a service of that name that is over; one that is alive is an error."""
-    from allranks.engines.kubernetes.submit import GONE_WITHIN, remove
+    from allranks.engines.kubernetes.name import GONE_WITHIN, remove
 
     there = gangs_of(engine, client, plan.name, [namespace])
     alive = [str(main["metadata"]["name"]) for main in there if not ending(main)]
@@ -69,6 +69,8 @@ def make_room(engine: KubernetesEngine, client: Client, plan: Plan, namespace: s
 
 def _remove_lead(client: Client, name: str, service: str, namespace: str) -> None:
     """The garbage of an owner that has just gone may not have been collected yet."""
+    from allranks.engines.kubernetes.name import must_be_left
+
     try:
         there = client.get(KIND, name, namespace)
     except Missing:
@@ -76,7 +78,8 @@ def _remove_lead(client: Client, name: str, service: str, namespace: str) -> Non
     if (there["metadata"].get("labels") or {}).get(delivery.SERVICE) != service:
         raise EngineError(f"Service {name} exists already in namespace {namespace}, and allranks did not make it; "
                           "give this service another name: '--name OTHER'")  # fmt: skip
-    client.delete(KIND, name, namespace)
+    must_be_left(client, service, there, namespace)
+    client.delete(KIND, name, namespace, uid=there["metadata"]["uid"])
 
 
 def gangs_of(engine: KubernetesEngine, client: Client, service: str, namespaces: Iterable[str]) -> list[Object]:

@@ -6,6 +6,7 @@ engine's object tells the end where nobody is left to.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,6 +59,30 @@ def size(main: Object) -> tuple[int, int, int]:
     noted = main["metadata"].get("annotations") or {}
     nodes, _, ranks = str(noted.get(delivery.SIZE, "0x0")).partition("x")
     return int(nodes), int(ranks), int(noted.get(delivery.RESTARTS, 0))
+
+
+def start_timeout(main: Object) -> float:
+    """``failure.start_timeout`` in seconds; infinite where an older version has not noted it."""
+    return float((main["metadata"].get("annotations") or {}).get(delivery.START, "inf"))
+
+
+def waits_to_start(sight: Sight) -> bool:
+    """Whether node 0's agent, which counts from then on, has yet to start, and no queue holds the gang back."""
+    if sight.record is not None or conditions.ending(sight.main) or conditions.is_suspended(sight.main):
+        return False
+    pod = sight.pods.get(0)
+    return pod is None or not (pod.is_running or pod.is_queued)
+
+
+def _overdue(sight: Sight, status: Status) -> str:
+    """What to say of a gang that nobody follows and that should have started by now."""
+    allowed, pod = start_timeout(sight.main), sight.pods.get(0)
+    since = max(moment(str(sight.main["metadata"].get("creationTimestamp", ""))), conditions.let_in(sight.main))
+    if status.attempts or status.causes:
+        since = max(since, moment(pod.created)) if pod else math.inf
+    if now() - since < allowed or not waits_to_start(sight):
+        return ""
+    return f"longer than failure.start_timeout ({allowed:g} s); end it with: allranks cancel {sight.name}"
 
 
 def compose(sight: Sight, earlier: Status | None = None) -> Status:
@@ -212,7 +237,8 @@ def _gathering(sight: Sight, earlier: Status | None) -> Status:
     began = bool(status.attempts or status.causes)
     some = any(pod.is_running for pod in sight.pods.values())
     status.phase = "restarting" if began else "starting" if some else "pending"
-    status.reason = sight.queue or _why_no_pods(sight) or _most_common(status)
+    why = sight.queue or _why_no_pods(sight) or _most_common(status)
+    status.reason = "; ".join(filter(None, (why, _overdue(sight, status))))
     return status
 
 

@@ -7,20 +7,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.child import is_alive
-from allranks.engines.kubernetes import delivery, render
+from allranks.engines.kubernetes import delivery, name, render
 from allranks.engines.kubernetes.client import Client, Object
-from allranks.engines.kubernetes.conditions import ending
-from allranks.engines.kubernetes.kinds import CONFIGMAP, POD, SECRET, Kind, kind_of
-from allranks.engines.kubernetes.refusals import Missing, NoRight, NotInstalled, Refused, Unreachable
+from allranks.engines.kubernetes.kinds import kind_of
+from allranks.engines.kubernetes.refusals import Missing, Refused, Unreachable
 from allranks.errors import EngineError
-from allranks.node import keeper
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Plan
 
-GONE_WITHIN = 60.0
-"""Seconds for a finished run of the same name to be gone, pods included."""
 SEEN_WITHIN = 5.0
 """Seconds for a webhook to see the objects that are made before the last one."""
 POLL = 0.2
@@ -30,10 +25,11 @@ def submit(client: Client, plan: Plan) -> Object:
     """Make the objects of a plan; return the engine's own. Raises EngineError, having left nothing, or saying what."""
     main = render.main_document(plan)
     namespace = str(main["metadata"]["namespace"])
-    free_the_name(client, plan, namespace)
+    name.free(client, plan, namespace)
     made: list[Object] = []
     try:
-        *others, last = in_order(plan)
+        files, *others, last = in_order(plan)
+        made.append(take(client, plan, files, namespace, made))
         for document in others:
             made.append(_create(client, document, namespace, made))
         made.append(_create_last(client, last, namespace, made))
@@ -42,6 +38,15 @@ def submit(client: Client, plan: Plan) -> Object:
         undo(client, made, namespace, error)
         raise
     return made[-1]
+
+
+def take(client: Client, plan: Plan, files: Mapping[str, Any], namespace: str, made: list[Object]) -> Object:
+    """The run's ConfigMap, which is made first. Where its answer was lost it is known by its mark."""
+    try:
+        return name.take(client, plan, files, namespace)
+    except Unreachable:
+        made.append(dict(files))
+        raise
 
 
 def _create(client: Client, document: Mapping[str, Any], namespace: str, made: list[Object]) -> Object:
@@ -71,10 +76,26 @@ def is_not_seen_yet(refused: Refused) -> bool:
 
 
 def in_order(plan: Plan) -> list[dict[str, Any]]:
-    """The secret first, its value made now, and the engine's own object last: its pods find all that they mount."""
+    """The run's ConfigMap first, with a mark; the secret's value made now; the engine's own object last.
+
+    So its pods find all that they mount, and who has made the first one has the run's name.
+    """
     *others, main = plan.documents
     with_value = [_with_value(document) if document["kind"] == "Secret" else document for document in others]
-    return [*sorted(with_value, key=lambda document: document["kind"] != "Secret"), main]
+    marked = [_marked(document) if is_files(document) else document for document in with_value]
+    return [*sorted(marked, key=lambda document: not is_files(document)), main]
+
+
+def is_files(document: Mapping[str, Any]) -> bool:
+    """Whether it is the ConfigMap that the agents come with."""
+    run = (document["metadata"].get("labels") or {}).get(delivery.RUN, "")
+    return bool(document["kind"] == "ConfigMap" and document["metadata"]["name"] == delivery.name_of(run))
+
+
+def _marked(files: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = files["metadata"]
+    mark = {delivery.SUBMIT: secrets.token_hex(8)}
+    return {**files, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **mark}}}
 
 
 def _with_value(secret: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,7 +114,7 @@ def belong_to(client: Client, owners: Sequence[Object], others: Sequence[Object]
         for owner in owners
     ]  # fmt: skip
     for one in others:
-        change = {"metadata": {"ownerReferences": references}}
+        change = {"metadata": {"uid": one["metadata"]["uid"], "ownerReferences": references}}
         client.patch(kind_of(one), one["metadata"]["name"], change, namespace)
 
 
@@ -103,82 +124,27 @@ def undo(client: Client, made: list[Object], namespace: str, error: BaseExceptio
     perhaps: list[str] = []
     for one in reversed(made):
         try:
-            client.delete(kind_of(one), one["metadata"]["name"], namespace)
+            if uid := one["metadata"].get("uid") or _uid_if_ours(client, one, namespace):
+                client.delete(kind_of(one), one["metadata"]["name"], namespace, uid=uid)
         except EngineError:
             is_known = "uid" in one["metadata"]  # else the answer to its creation was lost
             (left if is_known else perhaps).append(f"{kind_of(one).plural}/{one['metadata']['name']}")
+    _say_what_is_left(left, perhaps, namespace, error)
+
+
+def _uid_if_ours(client: Client, one: Object, namespace: str) -> str:
+    """Of an object whose answer was lost: the run's name was ours, so all but the ConfigMap is, where it is there."""
+    try:
+        found = client.get(kind_of(one), one["metadata"]["name"], namespace)["metadata"]
+    except Missing:
+        return ""
+    marks = [(metadata.get("annotations") or {}).get(delivery.SUBMIT) for metadata in (found, one["metadata"])]
+    return str(found["uid"]) if marks[0] == marks[1] else ""
+
+
+def _say_what_is_left(left: list[str], perhaps: list[str], namespace: str, error: BaseException) -> None:
     if left or perhaps:
         told = [", ".join(left)] if left else []
         told += [f"perhaps {', '.join(perhaps)}"] if perhaps else []
         command = f"kubectl -n {namespace} delete --ignore-not-found {' '.join([*left, *perhaps])}"
         error.args = (f"{error}; left behind: {' and '.join(told)}; remove them with: {command}", *error.args[1:])
-
-
-# The name
-
-
-def free_the_name(client: Client, plan: Plan, namespace: str) -> None:
-    """Make room for a run: one of that name that is over goes, on whichever engine; one that is alive is an error."""
-    for kind in _kinds_of_that_name(client, plan, namespace):
-        try:
-            there = client.get(kind, plan.name, namespace)
-        except (Missing, NotInstalled):
-            continue
-        _must_be_over(there, namespace)
-        remove(client, there, namespace, GONE_WITHIN)
-    _remove_leftovers(client, plan, namespace)
-
-
-def _kinds_of_that_name(client: Client, plan: Plan, namespace: str) -> list[Kind]:
-    """The engine's own kind, and that of a run whose agent's files have the name: it may be another engine's."""
-    kinds = [kind_of(render.main_document(plan))]
-    try:
-        files = client.get(CONFIGMAP, delivery.name_of(plan.name), namespace)
-    except (Missing, NoRight):  # Roles of older versions do not have it
-        return kinds
-    owners = [kind_of(owner) for owner in files["metadata"].get("ownerReferences") or () if owner["name"] == plan.name]
-    return [*kinds, *(kind for kind in owners if kind not in kinds)]
-
-
-def _must_be_over(there: Object, namespace: str) -> None:
-    kind, name, labels = kind_of(there).kind, there["metadata"]["name"], there["metadata"].get("labels") or {}
-    if delivery.RUN not in labels:
-        raise EngineError(f"{kind} {name} exists already in namespace {namespace}, and allranks did not make it; "
-                          "give this run another name: '--name OTHER'")  # fmt: skip
-    if not ending(there):
-        raise is_alive(name, f"in namespace {namespace} (engine {labels.get(delivery.ENGINE)})")
-
-
-def _remove_leftovers(client: Client, plan: Plan, namespace: str) -> None:
-    """Of a client that died between two objects, and of an owner whose garbage is still being collected."""
-    for document in plan.documents[:-1]:
-        if document["metadata"]["name"] in (delivery.name_of(plan.name), keeper.name_of(plan.name)):
-            client.delete(kind_of(document), document["metadata"]["name"], namespace)
-
-
-def remove(client: Client, main: Object, namespace: str, timeout: float) -> list[Object]:
-    """Delete a run's object with all that it owns; return the pods that are still there after ``timeout`` seconds.
-
-    A client that died before it could say so has left the agent's files without an owner: they go too.
-    """
-    kind, name = kind_of(main), str(main["metadata"]["name"])
-    run = (main["metadata"].get("labels") or {}).get(delivery.RUN, name)
-    client.delete(kind, name, namespace)
-    until = time.monotonic() + timeout
-    while True:
-        left = client.list(POD, namespace, labels=f"{delivery.RUN}={run}")
-        if not left and not _is_there(client, main, namespace):
-            for files in (SECRET, CONFIGMAP):
-                client.delete(files, delivery.name_of(run), namespace)
-            return []
-        if time.monotonic() > until:
-            return left
-        time.sleep(POLL)
-
-
-def _is_there(client: Client, main: Object, namespace: str) -> bool:
-    try:
-        found = client.get(kind_of(main), str(main["metadata"]["name"]), namespace)
-    except Missing:
-        return False
-    return bool(found["metadata"]["uid"] == main["metadata"]["uid"])

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from allranks.engines.kubernetes import kept
 from allranks.engines.kubernetes.client import Client, Object
@@ -18,15 +19,16 @@ from allranks.engines.kubernetes.exec import Lines
 from allranks.engines.kubernetes.kinds import kind_of
 from allranks.engines.kubernetes.look import NodeOf, glance
 from allranks.engines.kubernetes.pods import Pod, read_record
-from allranks.engines.kubernetes.refusals import Missing, Unreachable
-from allranks.engines.kubernetes.state import Sight, compose
+from allranks.engines.kubernetes.refusals import Missing
+from allranks.engines.kubernetes.state import Sight, compose, start_timeout, waits_to_start
 from allranks.errors import EngineError
 from allranks.node.status import Status
 
 INTERVAL = 1.0
 PATIENCE = 600.0
 """Seconds for which an API server may be silent before who follows is let go."""
-SAID_AFTER = 3.0
+SAID_AFTER, SLOW = 4.0, 15.0
+"""Seconds of silence that are worth a word: where there was an error, and where an answer only takes its time."""
 
 
 _OPEN: dict[str, Watch] = {}
@@ -56,6 +58,12 @@ class Watch(threading.Thread):
         self._line = ""
         self._record: Status | None = None
         self._heard = time.monotonic()
+        self._trouble: EngineError | None = None
+        self._outages: list[str] = []
+        self._is_outage = False
+        self._looked = time.monotonic()
+        self._waited = 0.0
+        self._ended: Status | None = None
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self.changed = threading.Event()
@@ -80,15 +88,56 @@ class Watch(threading.Thread):
         return bool(ending(self._sight.main)) and not any(pod.is_running for pod in self.pods)
 
     def status(self) -> Status:
-        """How it stands by the newest look. Raises Unreachable when nobody answered for PATIENCE seconds."""
-        silent = time.monotonic() - self._heard
+        """How it stands by the newest look. Raises EngineError when there was none for PATIENCE seconds."""
+        if self._ended is not None:
+            return self._ended
+        outages = self.outages
+        if self._silent > PATIENCE:
+            name = self._sight.name
+            raise EngineError(f"{self._trouble or 'the API server does not answer'}; run {name} was not seen for "
+                              f"{self._silent:.0f} s, and may go on; see: allranks logs -f {name}")  # fmt: skip
         with self._lock:
-            if silent > PATIENCE:
-                raise self._client.unreachable(TimeoutError(f"no answer for {silent:.0f} s"))
             status = self._compose()
-            if silent > SAID_AFTER + INTERVAL:
-                status.notes = [*status.notes, "the API server does not answer; the gang goes on without it"]
-            return status
+        return replace(status, notes=[*status.notes, *outages])
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether node 0 has not started in ``failure.start_timeout``; queues and outages are not counted."""
+        return self._waited > start_timeout(self._sight.main)
+
+    def conclude(self, ended: Status) -> None:
+        """The run was ended from here: that is how it ended, whatever is seen of it afterwards."""
+        self._ended = ended
+
+    def _count(self) -> None:
+        """The time since the look before this one, as far as it was spent on waiting for node 0 to start."""
+        before, self._looked = self._looked, time.monotonic()
+        if self._usable() is not None:
+            self._waited = 0.0
+        elif waits_to_start(self._sight):
+            self._waited += self._looked - before
+
+    @property
+    def outages(self) -> Sequence[str]:
+        """What there is to say of times when the cluster did not answer, in order: that one began, and ended."""
+        trouble, silent = self._trouble, self._silent
+        if not self._is_outage and silent > (SAID_AFTER if trouble else SLOW):
+            self._is_outage = True
+            now = datetime.now()
+            since, until = (now + timedelta(seconds=passed) for passed in (-silent, PATIENCE - silent))
+            why = str(trouble or "the API server does not answer").splitlines()[0]
+            self._outages.append(f"since {since:%H:%M:%S} {self._sight.name} cannot be seen, and goes on without that; "
+                                 f"tried again until {until:%H:%M:%S}: {why}")  # fmt: skip
+        return self._outages
+
+    @property
+    def _silent(self) -> float:
+        return time.monotonic() - self._heard
+
+    def _is_heard(self) -> None:
+        if self._is_outage:
+            self._outages.append(f"{datetime.now():%H:%M:%S}: the API server answers again, after {self._silent:.0f} s")
+        self._is_outage, self._trouble, self._heard = False, None, time.monotonic()
 
     def await_record(self, seconds: float = 10.0) -> None:
         """Wait until the coordinator has told its record, if there is one that could."""
@@ -121,15 +170,14 @@ class Watch(threading.Thread):
                 with self._lock:
                     self._sight = replace(sight, main={**main, **fresh})
             self._listen()
-            self._heard = time.monotonic()
+            self._count()
+            self._is_heard()
         except Missing:
-            self.gone, self._heard = True, time.monotonic()
-        except Unreachable:
-            pass  # ``status`` says for how long
+            self.gone = True
+            self._is_heard()
         except EngineError as error:
-            note = str(error).splitlines()[0]
-            with self._lock:
-                self._sight = replace(self._sight, notes=(note,))
+            self._looked = time.monotonic()
+            self._trouble = error  # a refusal too: an API server that has just started knows no rights yet
         self.changed.set()
 
     def _listen(self) -> None:

@@ -30,6 +30,9 @@ class Adopting(Client):
     ) -> BaseHTTPResponse:  # fmt: skip
         return self._plain._send(method, path, query=query, body=body, stream=stream, accept=accept)
 
+    def now(self) -> float:
+        return self._plain.now()
+
     def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
         found = super().get(kind, name, namespace)
         return adopted(found) if kind == PYTORCHJOB else found

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from allranks.engines.kubernetes import name
 from allranks.engines.kubernetes import submit as objects
 from allranks.engines.kubernetes.check import check_all
 from allranks.engines.kubernetes.client import Client, Object
@@ -36,7 +37,9 @@ def submit(client: Client, plan: Plan) -> Object:
     made: list[Object] = []
     submitted = False
     try:
-        for document in objects.in_order(plan)[:-1]:
+        files, *others = objects.in_order(plan)[:-1]
+        made.append(objects.take(client, plan, files, namespace, made))
+        for document in others:
             made.append(client.create(document, namespace))
         said = program.tell(argv[1:], program.SUBMITS_WITHIN)
         submitted = True
@@ -72,7 +75,7 @@ def _free_the_name(client: Client, plan: Plan, namespace: str) -> None:
     if there is not None and ending(there):
         argv = [str(word) for word in plan.documents[-1]["argv"]]
         delete(plan.name, project_of(argv))
-    objects.free_the_name(client, replace(plan, documents=(*plan.documents[:-1], stand_in)), namespace)
+    name.free(client, replace(plan, documents=(*plan.documents[:-1], stand_in)), namespace)
 
 
 def delete(name: str, project: str) -> None:

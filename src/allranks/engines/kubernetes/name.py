@@ -1,0 +1,162 @@
+"""Who has a run's name: its ConfigMap is made before all else and goes last, and whoever made that has the name.
+
+So two clients that start one name at the same moment cannot both: the second one has made nothing, and undoes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from allranks.engines.child import is_alive
+from allranks.engines.kubernetes import delivery, render
+from allranks.engines.kubernetes.client import Client, Object
+from allranks.engines.kubernetes.conditions import ending
+from allranks.engines.kubernetes.kinds import CONFIGMAP, POD, SECRET, Kind, kind_of
+from allranks.engines.kubernetes.pods import moment
+from allranks.engines.kubernetes.refusals import Missing, NoRight, NotInstalled, Refused
+from allranks.errors import EngineError
+from allranks.node import keeper
+
+if TYPE_CHECKING:
+    from allranks.engines.engine import Plan
+
+GONE_WITHIN = 60.0
+"""Seconds for a finished run of the same name to be gone, pods included."""
+STARTING = 120.0
+"""Seconds in which a client that lives makes all objects; a ConfigMap that has no owner by then was left behind."""
+COLLECTED_WITHIN = 10.0
+"""Seconds for the garbage of a run that has just gone to be gone too."""
+POLL = 0.2
+
+
+def free(client: Client, plan: Plan, namespace: str) -> None:
+    """Make room for a run: one of that name that is over goes, on whichever engine; one that is alive is an error."""
+    files = _files(client, plan, namespace)
+    for kind in _kinds_of_that_name(plan, files):
+        try:
+            there = client.get(kind, plan.name, namespace)
+        except (Missing, NotInstalled):
+            continue
+        _must_be_over(there, namespace)
+        remove(client, there, namespace, GONE_WITHIN)
+    if files is not None:
+        _must_be_ours(files, namespace)
+        must_be_left(client, plan.name, files, namespace)
+        client.delete(CONFIGMAP, files["metadata"]["name"], namespace, uid=files["metadata"]["uid"])
+
+
+def take(client: Client, plan: Plan, files: Mapping[str, Any], namespace: str) -> Object:
+    """Make the run's ConfigMap, and with it room for its other objects. Raises EngineError where somebody else did."""
+    until = time.monotonic() + COLLECTED_WITHIN
+    while True:
+        try:
+            made = client.create(files, namespace)
+            break
+        except Refused as refused:
+            if refused.why != "AlreadyExists":
+                raise
+            if _files(client, plan, namespace) is not None or time.monotonic() > until:
+                raise _is_starting(plan.name, namespace) from refused
+        time.sleep(POLL)
+    _remove_leftovers(client, plan, namespace)
+    return made
+
+
+def _files(client: Client, plan: Plan, namespace: str) -> Object | None:
+    """The ConfigMap of a run of that name; None also where nobody may look, as by Roles of older versions."""
+    try:
+        return client.get(CONFIGMAP, delivery.name_of(plan.name), namespace)
+    except (Missing, NoRight):
+        return None
+
+
+def _kinds_of_that_name(plan: Plan, files: Object | None) -> list[Kind]:
+    """The engine's own kind, and that of a run whose agent's files have the name: it may be another engine's."""
+    kinds = [kind_of(render.main_document(plan))]
+    owners = (files or {"metadata": {}})["metadata"].get("ownerReferences") or ()
+    found = [kind_of(owner) for owner in owners if owner["name"] == plan.name]
+    return [*kinds, *(kind for kind in found if kind not in kinds)]
+
+
+def _must_be_over(there: Object, namespace: str) -> None:
+    kind, name, labels = kind_of(there).kind, there["metadata"]["name"], there["metadata"].get("labels") or {}
+    if delivery.RUN not in labels:
+        raise _is_not_ours(kind, name, namespace)
+    if not ending(there):
+        raise is_alive(name, f"in namespace {namespace} (engine {labels.get(delivery.ENGINE)})")
+
+
+def _must_be_ours(files: Object, namespace: str) -> None:
+    if delivery.RUN not in (files["metadata"].get("labels") or {}):
+        raise _is_not_ours("ConfigMap", files["metadata"]["name"], namespace)
+
+
+def must_be_left(client: Client, name: str, there: Object, namespace: str) -> None:
+    """By a client that died between two objects, or by a run that is gone and whose garbage is being collected.
+
+    Raises EngineError where it may be another client's that makes a run, or a service, of that name now.
+    """
+    age = client.now() - moment(str(there["metadata"]["creationTimestamp"]))
+    if not there["metadata"].get("ownerReferences") and age < STARTING:
+        raise _is_starting(name, namespace, f"if that one died, the name is free in {STARTING - age:.0f} s; ")
+
+
+def _is_not_ours(kind: str, name: str, namespace: str) -> EngineError:
+    return EngineError(f"{kind} {name} exists already in namespace {namespace}, and allranks did not make it; "
+                       "give this run another name: '--name OTHER'")  # fmt: skip
+
+
+def _is_starting(name: str, namespace: str, otherwise: str = "") -> EngineError:
+    return EngineError(f"another allranks has just begun to start a run named {name} in namespace {namespace}; "
+                       f"{otherwise}watch it with 'allranks logs -f {name}', or give this one another name: "
+                       "'--name OTHER'")  # fmt: skip
+
+
+def _remove_leftovers(client: Client, plan: Plan, namespace: str) -> None:
+    """What has the names that are kept for a run's objects, once the run's name is ours."""
+    for document in plan.documents[:-1]:
+        name, kind = document["metadata"]["name"], kind_of(document)
+        files = (kind, name) == (CONFIGMAP, delivery.name_of(plan.name))
+        if not files and name in (delivery.name_of(plan.name), keeper.name_of(plan.name)):
+            client.delete(kind, name, namespace)
+
+
+def remove(client: Client, main: Object, namespace: str, timeout: float) -> list[Object]:
+    """Delete a run's object with all that it owns; return the pods that are still there after ``timeout`` seconds.
+
+    A client that died before it could say so has left the agent's files without an owner: they go too.
+    """
+    kind, name, uid = kind_of(main), str(main["metadata"]["name"]), str(main["metadata"]["uid"])
+    run = (main["metadata"].get("labels") or {}).get(delivery.RUN, name)
+    files = _uid(client, CONFIGMAP, delivery.name_of(run), namespace)
+    client.delete(kind, name, namespace, uid=uid)
+    until = time.monotonic() + timeout
+    while True:
+        left = client.has_any(POD, namespace, labels=f"{delivery.RUN}={run}")
+        there = _uid(client, kind, name, namespace)
+        if there not in ("", uid):
+            return []  # somebody has the name by now, and the pods
+        if not left and not there:
+            _remove_files(client, run, files, namespace)
+            return []
+        if time.monotonic() > until:
+            return client.list(POD, namespace, labels=f"{delivery.RUN}={run}")
+        time.sleep(POLL)
+
+
+def _remove_files(client: Client, run: str, uid: str, namespace: str) -> None:
+    """As long as the ConfigMap is that very one, nobody else has the run's name."""
+    name = delivery.name_of(run)
+    if uid and _uid(client, CONFIGMAP, name, namespace) == uid:
+        client.delete(SECRET, name, namespace)
+        client.delete(CONFIGMAP, name, namespace, uid=uid)
+
+
+def _uid(client: Client, kind: Kind, name: str, namespace: str) -> str:
+    """Empty where there is none, or where nobody may look, as by Roles of older versions."""
+    try:
+        return str(client.get(kind, name, namespace)["metadata"]["uid"])
+    except (Missing, NoRight):
+        return ""
