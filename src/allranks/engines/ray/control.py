@@ -160,7 +160,7 @@ def _cluster() -> RayServices:
 
 def _is_elsewhere(name: str) -> bool:
     """Whether only a cluster may have it."""
-    return not RunDir(home() / name).plan.exists() and not api.why_not()
+    return name not in {run.name for run in all_runs()} and not api.why_not()
 
 
 def _in_cluster() -> Sequence[Status]:
