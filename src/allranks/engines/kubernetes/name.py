@@ -1,12 +1,13 @@
-"""Who has a run's name: its ConfigMap is made before all else and goes last, and whoever made that has the name.
+"""Who has a run's name: its files are made before all else and go last, and whoever made those has the name.
 
+They are the ConfigMap that the agents come with, or the Secret where a plan has it all in that (Run:ai's version 1).
 So two clients that start one name at the same moment cannot both: the second one has made nothing, and undoes nothing.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from allranks.engines.child import is_alive
@@ -33,22 +34,23 @@ POLL = 0.2
 
 def free(client: Client, plan: Plan, namespace: str) -> None:
     """Make room for a run: one of that name that is over goes, on whichever engine; one that is alive is an error."""
-    files = _files(client, plan, namespace)
-    for kind in _kinds_of_that_name(plan, files):
+    kinds = dict.fromkeys((CONFIGMAP, kind_of(files_of(plan))))
+    left = [found for kind in kinds if (found := _files(client, kind, plan.name, namespace)) is not None]
+    for kind in _kinds_of_that_name(plan, left):
         try:
             there = client.get(kind, plan.name, namespace)
         except (Missing, NotInstalled):
             continue
         _must_be_over(there, namespace)
         remove(client, there, namespace, GONE_WITHIN)
-    if files is not None:
+    for files in left:
         _must_be_ours(files, namespace)
         must_be_left(client, plan.name, files, namespace)
-        client.delete(CONFIGMAP, files["metadata"]["name"], namespace, uid=files["metadata"]["uid"])
+        client.delete(kind_of(files), files["metadata"]["name"], namespace, uid=files["metadata"]["uid"])
 
 
 def take(client: Client, plan: Plan, files: Mapping[str, Any], namespace: str) -> Object:
-    """Make the run's ConfigMap, and with it room for its other objects. Raises EngineError where somebody else did."""
+    """Make the run's files, and with them room for its other objects. Raises EngineError where somebody else did."""
     until = time.monotonic() + COLLECTED_WITHIN
     while True:
         try:
@@ -57,25 +59,41 @@ def take(client: Client, plan: Plan, files: Mapping[str, Any], namespace: str) -
         except Refused as refused:
             if refused.why != "AlreadyExists":
                 raise
-            if _files(client, plan, namespace) is not None or time.monotonic() > until:
+            if _files(client, kind_of(files), plan.name, namespace) is not None:
                 raise _is_starting(plan.name, namespace) from refused
+            if time.monotonic() > until:
+                there = f"{kind_of(files).plural} {files['metadata']['name']}"
+                otherwise = f"or one died and left {there}: kubectl -n {namespace} delete {there}; "
+                raise _is_starting(plan.name, namespace, otherwise) from refused
         time.sleep(POLL)
     _remove_leftovers(client, plan, namespace)
     return made
 
 
-def _files(client: Client, plan: Plan, namespace: str) -> Object | None:
-    """The ConfigMap of a run of that name; None also where nobody may look, as by Roles of older versions."""
+def files_of(plan: Plan) -> Mapping[str, Any]:
+    """The document by which a plan has its run's name."""
+    return min(filter(_is_files, plan.documents), key=lambda document: str(document["kind"]))
+
+
+def _is_files(document: Mapping[str, Any]) -> bool:
+    metadata = document["metadata"]
+    run = (metadata.get("labels") or {}).get(delivery.RUN, "")
+    return document["kind"] in ("ConfigMap", "Secret") and bool(metadata["name"] == delivery.name_of(run))
+
+
+def _files(client: Client, kind: Kind, run: str, namespace: str) -> Object | None:
+    """The files of a run of that name; None also where nobody may look, as by Roles of older versions."""
     try:
-        return client.get(CONFIGMAP, delivery.name_of(plan.name), namespace)
+        found = client.get(kind, delivery.name_of(run), namespace)
+        return {"apiVersion": kind.api_version, "kind": kind.kind, **found}
     except (Missing, NoRight):
         return None
 
 
-def _kinds_of_that_name(plan: Plan, files: Object | None) -> list[Kind]:
+def _kinds_of_that_name(plan: Plan, files: Sequence[Object]) -> list[Kind]:
     """The engine's own kind, and that of a run whose agent's files have the name: it may be another engine's."""
     kinds = [kind_of(render.main_document(plan))]
-    owners = (files or {"metadata": {}})["metadata"].get("ownerReferences") or ()
+    owners = [owner for one in files for owner in one["metadata"].get("ownerReferences") or ()]
     found = [kind_of(owner) for owner in owners if owner["name"] == plan.name]
     return [*kinds, *(kind for kind in found if kind not in kinds)]
 
@@ -90,7 +108,7 @@ def _must_be_over(there: Object, namespace: str) -> None:
 
 def _must_be_ours(files: Object, namespace: str) -> None:
     if delivery.RUN not in (files["metadata"].get("labels") or {}):
-        raise _is_not_ours("ConfigMap", files["metadata"]["name"], namespace)
+        raise _is_not_ours(files["kind"], files["metadata"]["name"], namespace)
 
 
 def must_be_left(client: Client, name: str, there: Object, namespace: str) -> None:
@@ -116,10 +134,10 @@ def _is_starting(name: str, namespace: str, otherwise: str = "") -> EngineError:
 
 def _remove_leftovers(client: Client, plan: Plan, namespace: str) -> None:
     """What has the names that are kept for a run's objects, once the run's name is ours."""
+    taken = files_of(plan)
     for document in plan.documents[:-1]:
         name, kind = document["metadata"]["name"], kind_of(document)
-        files = (kind, name) == (CONFIGMAP, delivery.name_of(plan.name))
-        if not files and name in (delivery.name_of(plan.name), keeper.name_of(plan.name)):
+        if document is not taken and name in (delivery.name_of(plan.name), keeper.name_of(plan.name)):
             client.delete(kind, name, namespace)
 
 

@@ -41,7 +41,7 @@ def submit(client: Client, plan: Plan) -> Object:
 
 
 def take(client: Client, plan: Plan, files: Mapping[str, Any], namespace: str, made: list[Object]) -> Object:
-    """The run's ConfigMap, which is made first. Where its answer was lost it is known by its mark."""
+    """The run's files, which are made first. Where their answer was lost they are known by their mark."""
     try:
         return name.take(client, plan, files, namespace)
     except Unreachable:
@@ -76,20 +76,15 @@ def is_not_seen_yet(refused: Refused) -> bool:
 
 
 def in_order(plan: Plan) -> list[dict[str, Any]]:
-    """The run's ConfigMap first, with a mark; the secret's value made now; the engine's own object last.
+    """The run's files first, with a mark; the secret's value made now; the engine's own object last.
 
     So its pods find all that they mount, and who has made the first one has the run's name.
     """
     *others, main = plan.documents
     with_value = [_with_value(document) if document["kind"] == "Secret" else document for document in others]
-    marked = [_marked(document) if is_files(document) else document for document in with_value]
-    return [*sorted(marked, key=lambda document: not is_files(document)), main]
-
-
-def is_files(document: Mapping[str, Any]) -> bool:
-    """Whether it is the ConfigMap that the agents come with."""
-    run = (document["metadata"].get("labels") or {}).get(delivery.RUN, "")
-    return bool(document["kind"] == "ConfigMap" and document["metadata"]["name"] == delivery.name_of(run))
+    files = name.files_of(plan)
+    first = next(made for made, document in zip(with_value, others, strict=True) if document is files)
+    return [_marked(first), *(document for document in with_value if document is not first), main]
 
 
 def _marked(files: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,7 +128,7 @@ def undo(client: Client, made: list[Object], namespace: str, error: BaseExceptio
 
 
 def _uid_if_ours(client: Client, one: Object, namespace: str) -> str:
-    """Of an object whose answer was lost: the run's name was ours, so all but the ConfigMap is, where it is there."""
+    """Of an object whose answer was lost: the run's name was ours, so all but its files is, where it is there."""
     try:
         found = client.get(kind_of(one), one["metadata"]["name"], namespace)["metadata"]
     except Missing:
