@@ -6,7 +6,6 @@ other documents to ``render.main_document(plan)``.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -18,6 +17,7 @@ from allranks.engines.kubernetes import delivery, kept, listing, pods, replicas,
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.cluster import Cluster
 from allranks.engines.kubernetes.kinds import Kind
+from allranks.engines.kubernetes.run import KubernetesRun
 from allranks.errors import EngineError, NotFound, SpecError, Unreachable, UsageError
 from allranks.node.status import Status
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from allranks.engines.kubernetes.watch import Watch
     from allranks.spec.job import Job
     from allranks.spec.service import Service
-
-POLL = 0.2
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,7 @@ class KubernetesEngine:
         client, main = self.must_find(name)
         _, ranks, _ = state.size(main)
         if follow:
-            watch = self._watch(client, main)
+            watch = self.watch(client, main)
             try:
                 yield from self._follow(client, watch, wanted, ranks)
             finally:
@@ -213,7 +211,7 @@ class KubernetesEngine:
         from allranks.engines.kubernetes.commands import give
 
         client, main = self.must_find(name)
-        watch = self._watch(client, main)
+        watch = self.watch(client, main)
         watch.await_record()
         return give(client, watch, argv, restarts)
 
@@ -221,7 +219,7 @@ class KubernetesEngine:
         from allranks.engines.kubernetes.commands import running
 
         client, main = self.must_find(name)
-        watch = self._watch(client, main)
+        watch = self.watch(client, main)
         watch.await_record()
         given = running(client, watch)
         given.cancel(reason=reason, code=code)
@@ -323,7 +321,8 @@ class KubernetesEngine:
         made += pods.speakers(found, self.node_of)
         return sorted(made, key=lambda pod: (pod.node, pod.created))
 
-    def _watch(self, client: Client, main: Object) -> Watch:
+    def watch(self, client: Client, main: Object) -> Watch:
+        """Look at the run of that object from now on."""
         from allranks.engines.kubernetes.watch import watch
 
         return watch(client, self.name, main, self.node_of)
@@ -361,44 +360,3 @@ def _without_object(status: Status) -> Status:
         status.end("cancelled", "its object is not in the cluster any more: somebody deleted it", 143)
     notes = [*(line for line in status.notes if line != ONLY_REMEMBERED), ONLY_REMEMBERED]
     return replace(status, notes=notes, conditions=[])
-
-
-class KubernetesRun:
-    """A gang in a cluster, watched from here. It does not hang on this process: whoever goes away leaves it running."""
-
-    def __init__(self, engine: KubernetesEngine, client: Client, main: Object) -> None:
-        self.name, self.lines = str(main["metadata"]["name"]), LogFilter(since=0)
-        self._engine, self._client, self._main = engine, client, main
-        self._watching: Watch | None = None
-
-    @property
-    def watch(self) -> Watch:
-        """Started when it is first asked for: who detaches at once needs none."""
-        if self._watching is None:
-            self._watching = self._engine._watch(self._client, self._main)
-        return self._watching
-
-    def status(self) -> Status:
-        """How it stands; a gang whose node 0 has not started in time is ended. Raises EngineError."""
-        status = self.watch.status()
-        if not status.is_over and self.watch.is_overdue:
-            from allranks.engines.kubernetes.cancel import give_up
-
-            self.watch.conclude(give_up(self._engine, self._client, self._main, status.reason))
-        return self.watch.status()
-
-    def cancel(self, *, reason: str, code: int) -> None:
-        self.watch.conclude(self._engine.cancel(self.name, reason=reason, code=code))
-
-    def detach(self) -> None:
-        self.watch.close()
-
-    def wait(self, timeout: float) -> bool:
-        """Until the engine's object is terminal and no container runs."""
-        until = time.monotonic() + timeout
-        while not self.watch.is_over and time.monotonic() < until:
-            time.sleep(POLL)
-        if not self.watch.is_over:
-            return False
-        self.watch.close()
-        return True
