@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -175,8 +176,37 @@ def test_a_server_of_ones_own_serves_behind_rays_door_and_its_ranks_start_again_
         old = service.ranks()
         os.kill(old[1], signal.SIGKILL)
         wait("all ranks are new", lambda: service.ask("/who") == (200, "attempt 1 of 2"))
-        assert not set(service.ranks().values()) & set(old.values())
+        wait("both are told", lambda: len({*service.ranks().values()} - {*old.values(), None}) == 2)
         assert "rank 1 on node 0: killed by SIGKILL" in service.cli("status", "own").stdout
+        a_lost_door_costs_no_gang(service)
+        a_lost_raylet_costs_one_restart(service)
+
+
+def a_lost_door_costs_no_gang(service: Serving) -> None:
+    old = service.ranks()
+    door = of_ray(service, "ray::ServeReplica:own:door")
+    os.kill(door, signal.SIGKILL)
+    wait("there is another", lambda: of_ray(service, "ray::ServeReplica:own:door") not in (0, door))
+    wait("it answers", lambda: who(service) == "attempt 1 of 2")
+    wait("it knows what the old one knew", lambda: (service.ranks(), restarts(service)) == (old, 1))
+
+
+def a_lost_raylet_costs_one_restart(service: Serving) -> None:
+    os.kill(of_ray(service, "/raylet "), signal.SIGKILL)
+    wait("a new cluster serves", lambda: who(service) == "attempt 2 of 2", seconds=150)
+    wait("it is counted", lambda: restarts(service) == 2)
+    assert "the raylet of its Ray cluster was lost" in service.cli("status", "own").stdout
+
+
+def of_ray(service: Serving, title: str) -> int:
+    return next((pid for pid, found in below(keeper(service)).items() if title in found), 0)
+
+
+def who(service: Serving) -> str:
+    try:
+        return str(service.ask("/who")[1])
+    except (OSError, http.client.HTTPException):
+        return ""
 
 
 def test_what_a_killed_keeper_leaves_is_ended_by_cancel(place: Path) -> None:
