@@ -6,6 +6,8 @@ import contextlib
 import http.client
 import json
 import os
+import random
+import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -14,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from allranks.node.listen import free_port
 from tests.gangs.gang import CLI, eventually
 
 START = 240.0
@@ -68,6 +69,14 @@ def _read(body: bytes) -> Any:
         return body.decode()
 
 
+def port_of_nobody() -> int:
+    """A free one that the kernel gives nobody who asks for any, as Ray does hundreds of times before it is used."""
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", random.randrange(20000, 30000)))
+            return int(probe.getsockname()[1])
+
+
 wait = partial(eventually, seconds=60.0)
 """As ``eventually``, for what takes a model a while."""
 
@@ -80,10 +89,9 @@ def serving(
 
     A Python file in place of a model is a server of the test's own, behind Ray's; it is told its port.
     """
-    port = free_port()
+    port, behind = port_of_nobody(), port_of_nobody()
     spec = folder / f"{name}.yaml"
     ours = f"model: {model}\nport: {port}\n"
-    behind = free_port()
     own = f"run: python {model} {behind}\nport: {behind}\nengines: {{ray: {{port: {port}}}}}\n"
     source = own if model.suffix == ".py" else ours
     spec.write_text(f"kind: Service\nname: {name}\nranks_per_node: {ranks}\n{source}{extra}")
