@@ -29,6 +29,8 @@ STARTING = 120.0
 """Seconds in which a client that lives makes all objects; a ConfigMap that has no owner by then was left behind."""
 COLLECTED_WITHIN = 10.0
 """Seconds for the garbage of a run that has just gone to be gone too."""
+FORGOTTEN_WITHIN = 2.0
+"""Seconds for kubelets to forget the Secret of pods that have gone: else they give the old value to new pods."""
 POLL = 0.2
 
 
@@ -43,10 +45,28 @@ def free(client: Client, plan: Plan, namespace: str) -> None:
             continue
         _must_be_over(there, namespace)
         remove(client, there, namespace, GONE_WITHIN)
+        time.sleep(FORGOTTEN_WITHIN)
     for files in left:
         _must_be_ours(files, namespace)
         must_be_left(client, plan.name, files, namespace)
         client.delete(kind_of(files), files["metadata"]["name"], namespace, uid=files["metadata"]["uid"])
+    _await_no_pods(client, plan.name, namespace, list(kinds))
+
+
+def _await_no_pods(client: Client, run: str, namespace: str, kinds: Sequence[Kind]) -> None:
+    """Of a run that somebody else has just deleted: its pods, and what they print, must not be taken for ours."""
+    until = time.monotonic() + GONE_WITHIN
+    waited = False
+    while client.has_any(POD, namespace, labels=f"{delivery.RUN}={run}"):
+        if any(_files(client, kind, run, namespace) for kind in kinds):
+            raise _is_starting(run, namespace)
+        if time.monotonic() > until:
+            raise EngineError(f"pods of an earlier run named {run} do not go from namespace {namespace}; "
+                              f"see: kubectl -n {namespace} get pods -l {delivery.RUN}={run}")  # fmt: skip
+        waited = True
+        time.sleep(POLL)
+    if waited:
+        time.sleep(FORGOTTEN_WITHIN)
 
 
 def take(client: Client, plan: Plan, files: Mapping[str, Any], namespace: str) -> Object:
