@@ -351,7 +351,11 @@ class KubernetesEngine:
                 except NotInstalled:
                     continue
         newest = sorted(found, key=lambda main: str(main["metadata"]["creationTimestamp"]), reverse=True)
-        return listing.statuses(client, self.name, newest, self.node_of)
+        return self.listed(client, newest)
+
+    def listed(self, client: Client, mains: Sequence[Object]) -> Sequence[Status]:
+        """The runs of these objects in short, in the same order."""
+        return listing.statuses(client, self.name, mains, self.node_of)
 
 
 def _without_object(status: Status) -> Status:

@@ -102,8 +102,8 @@ class RayServices(KubernetesEngine):
         kept.keep(client.access.context, kept.Seen(_space(main), str(main["metadata"]["uid"]), status))
         return status
 
-    def _listed(self, client: Client, main: Object) -> Status:
-        return compose(main, (), Events((), ""), None)
+    def listed(self, client: Client, mains: Sequence[Object]) -> Sequence[Status]:
+        return [compose(main, (), Events((), ""), None) for main in mains]
 
 
 ENGINE = RayServices(name="ray", summary="RayService of KubeRay", kind=KIND, head=())
