@@ -73,9 +73,9 @@ class KubernetesEngine:
 
     def remove(self, client: Client, main: Object, namespace: str, timeout: float) -> list[Object]:
         """Delete it with all that it owns; returns the pods that are left. Raises EngineError."""
-        from allranks.engines.kubernetes.name import remove
+        from allranks.engines.kubernetes.name import remove_all
 
-        return remove(client, main, namespace, timeout)
+        return remove_all(client, main, namespace, timeout)
 
     def plan(self, job: Job, folder: Path) -> Plan:
         return self._plan(job, *self._asked())

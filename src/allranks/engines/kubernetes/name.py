@@ -38,6 +38,7 @@ def free(client: Client, plan: Plan, namespace: str) -> None:
     """Make room for a run: one of that name that is over goes, on whichever engine; one that is alive is an error."""
     kinds = dict.fromkeys((CONFIGMAP, kind_of(files_of(plan))))
     left = [found for kind in kinds if (found := _files(client, kind, plan.name, namespace)) is not None]
+    removed = False
     for kind in _kinds_of_that_name(plan, left):
         try:
             there = client.get(kind, plan.name, namespace)
@@ -45,16 +46,20 @@ def free(client: Client, plan: Plan, namespace: str) -> None:
             continue
         _must_be_over(there, namespace)
         remove(client, there, namespace, GONE_WITHIN)
-        time.sleep(FORGOTTEN_WITHIN)
+        removed = True
     for files in left:
         _must_be_ours(files, namespace)
         must_be_left(client, plan.name, files, namespace)
         client.delete(kind_of(files), files["metadata"]["name"], namespace, uid=files["metadata"]["uid"])
-    _await_no_pods(client, plan.name, namespace, list(kinds))
+    if _await_no_pods(client, plan.name, namespace, list(kinds)) or removed:
+        time.sleep(FORGOTTEN_WITHIN)
 
 
-def _await_no_pods(client: Client, run: str, namespace: str, kinds: Sequence[Kind]) -> None:
-    """Of a run that somebody else has just deleted: its pods, and what they print, must not be taken for ours."""
+def _await_no_pods(client: Client, run: str, namespace: str, kinds: Sequence[Kind]) -> bool:
+    """Of a run that somebody else has just deleted: its pods, and what they print, must not be taken for ours.
+
+    Returns whether there were any.
+    """
     until = time.monotonic() + GONE_WITHIN
     waited = False
     while client.has_any(POD, namespace, labels=f"{delivery.RUN}={run}"):
@@ -65,8 +70,7 @@ def _await_no_pods(client: Client, run: str, namespace: str, kinds: Sequence[Kin
                               f"see: kubectl -n {namespace} get pods -l {delivery.RUN}={run}")  # fmt: skip
         waited = True
         time.sleep(POLL)
-    if waited:
-        time.sleep(FORGOTTEN_WITHIN)
+    return waited
 
 
 def take(client: Client, plan: Plan, files: Mapping[str, Any], namespace: str) -> Object:
@@ -162,13 +166,9 @@ def _remove_leftovers(client: Client, plan: Plan, namespace: str) -> None:
 
 
 def remove(client: Client, main: Object, namespace: str, timeout: float) -> list[Object]:
-    """Delete a run's object with all that it owns; return the pods that are still there after ``timeout`` seconds.
-
-    A client that died before it could say so has left the agent's files without an owner: they go too.
-    """
+    """Delete a run's object with all that it owns; return the pods that are still there after ``timeout`` seconds."""
     kind, name, uid = kind_of(main), str(main["metadata"]["name"]), str(main["metadata"]["uid"])
     run = (main["metadata"].get("labels") or {}).get(delivery.RUN, name)
-    files = _uid(client, CONFIGMAP, delivery.name_of(run), namespace)
     client.delete(kind, name, namespace, uid=uid)
     until = time.monotonic() + timeout
     while True:
@@ -177,19 +177,24 @@ def remove(client: Client, main: Object, namespace: str, timeout: float) -> list
         if there not in ("", uid):
             return []  # somebody has the name by now, and the pods
         if not left and not there:
-            _remove_files(client, run, files, namespace)
             return []
         if time.monotonic() > until:
             return client.list(POD, namespace, labels=f"{delivery.RUN}={run}")
         time.sleep(POLL)
 
 
-def _remove_files(client: Client, run: str, uid: str, namespace: str) -> None:
-    """As long as the ConfigMap is that very one, nobody else has the run's name."""
-    name = delivery.name_of(run)
-    if uid and _uid(client, CONFIGMAP, name, namespace) == uid:
-        client.delete(SECRET, name, namespace)
-        client.delete(CONFIGMAP, name, namespace, uid=uid)
+def remove_all(client: Client, main: Object, namespace: str, timeout: float) -> list[Object]:
+    """The same, and the agent's files, which a client that died before it could say so has left without an owner.
+
+    Not where others may start a run of that name at the same moment: the Secret is deleted by its name alone.
+    """
+    run = str((main["metadata"].get("labels") or {}).get(delivery.RUN, main["metadata"]["name"]))
+    files = _uid(client, CONFIGMAP, delivery.name_of(run), namespace)
+    left = remove(client, main, namespace, timeout)
+    if not left and files and _uid(client, CONFIGMAP, delivery.name_of(run), namespace) == files:
+        client.delete(SECRET, delivery.name_of(run), namespace)
+        client.delete(CONFIGMAP, delivery.name_of(run), namespace, uid=files)
+    return left
 
 
 def _uid(client: Client, kind: Kind, name: str, namespace: str) -> str:
