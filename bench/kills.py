@@ -31,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from allranks.bench.load.ask import Seen, Wish, ask  # noqa: E402
 from allranks.bench.load.wire import Endpoint, Exchange, Failed  # noqa: E402
+from allranks.node import processes  # noqa: E402
 from allranks.node.listen import free_port  # noqa: E402
 
 CLI = [sys.executable, "-m", "allranks"]
@@ -228,10 +229,9 @@ def is_alive(pid: int) -> bool:
 def below(pid: int) -> dict[int, str]:
     """Pid and title of all processes that a process has started, and those have."""
     titles: dict[int, str] = {}
-    with contextlib.suppress(OSError):
-        for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-            title = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            titles |= {child: title, **below(child)}
+    for child in processes.descendants(pid):
+        with contextlib.suppress(OSError):
+            titles[child.pid] = Path(f"/proc/{child.pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     return titles
 
 

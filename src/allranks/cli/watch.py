@@ -15,15 +15,13 @@ from allranks.cli.news import News
 from allranks.cli.panel import MOST_RANKS, panel
 from allranks.cli.plain import fit, one_line
 from allranks.cli.screen import size
-from allranks.engines.engine import CanTail, Engine
+from allranks.engines.engine import PATIENCE, CanTail, Engine
 from allranks.errors import EngineError, NotFound
 from allranks.node.status import Status
 
 REFRESH, POLL = 0.5, 0.1
 _OTHER_SCREEN, _OWN_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _CAUSE_LINES = 8
-PATIENCE = 600.0
-"""Seconds for which an engine may not answer before who watches is let go."""
 
 
 def watch(engine: Engine, name: str) -> Status:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional
 
 from allranks.node import ledger, processes, termination, wire
-from allranks.node.cancel import read_cancel
+from allranks.node.cancel import EXIT_TERMINATED, read_cancel
 from allranks.node.cause import Cause, utc
 from allranks.node.files import say
 from allranks.node.gang import Gang, load, read_secret
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from allranks.node.free import Freeing
     from allranks.node.keeper import Keeper
 
-EXIT_DONE, EXIT_GIVEN_UP, EXIT_TERMINATED = 0, 42, 143
+EXIT_DONE, EXIT_GIVEN_UP = 0, 42
 REDIAL = 0.2
 SLOT_TAKEN_PAUSE = 1.0
 LISTEN_POLL = 0.003

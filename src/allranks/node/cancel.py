@@ -9,6 +9,9 @@ from typing import Tuple
 
 from allranks.node.files import FULL
 
+EXIT_TERMINATED = 143
+"""Of who was ended by SIGTERM, as a shell would say it."""
+
 
 def write_cancel(state: str, reason: str, code: int) -> None:
     """Say why before the signal that cancels; the first reason stays, and nobody ever reads half of it.
@@ -38,4 +41,4 @@ def read_cancel(state: str) -> Tuple[str, int]:
             asked = json.load(file)
         return str(asked["reason"]), int(asked["code"])
     except (OSError, ValueError, KeyError, TypeError):
-        return "cancelled by a signal", 143
+        return "cancelled by a signal", EXIT_TERMINATED

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from allranks.node import bundle, container, needs, processes
-from allranks.node.cancel import read_cancel, write_cancel
+from allranks.node.cancel import EXIT_TERMINATED, read_cancel, write_cancel
 from allranks.node.cause import utc
 from allranks.node.death import signal_name
 from allranks.node.environment import base_environment
@@ -41,7 +41,6 @@ RELAY_WAIT = 5.0
 STOPPED_POLL = 0.5
 EXIT_GIVEN_UP = 42
 EXIT_BROKE = 70
-EXIT_TERMINATED = 143
 EXIT_CANTCREAT = 73
 
 
@@ -215,7 +214,7 @@ class Init:
         os.close(self._lifeline)
         self._lifeline = None
         if not letting_go:
-            write_cancel(self.gang.state, "the command line that had started it went away", 143)
+            write_cancel(self.gang.state, "the command line that had started it went away", EXIT_TERMINATED)
             self._cancel()
 
     def _cancel(self) -> None:

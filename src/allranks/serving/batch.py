@@ -53,12 +53,7 @@ class Batches:
         _describe(buffers, list(requests_in_batch), names, num_q_tokens)
         fill(buffers, states, names, list(before), num_q_tokens)
         self._fill_table(buffers, names, at)
-        for state in states:
-            state.position_offset += 1
-            state.tokens_to_process = [TMP_TOKEN_ID]
-        logits_processors.prepare_tensor_args(
-            requests_in_batch=requests_in_batch, arg_storage=buffers._bulk_input_tensor[buffers.static_inputs :]
-        )
+        go_on(buffers, requests_in_batch, logits_processors)
 
     def _fill_table(self, buffers: Any, names: list[str], at: int) -> None:
         (allocator,) = buffers.cache.cache_allocators.values()  # with windows there is no decoding of this kind
@@ -84,6 +79,15 @@ def _describe(buffers: Any, requests: list[Any], names: list[str], tokens: int) 
     buffers.requests_in_batch = requests
     buffers.req_id_to_new_token_position = {name: row for row, name in enumerate(names)}
     buffers.total_seqlen_q, buffers.max_length_q = rows, 1
+
+
+def go_on(buffers: Any, requests: Sequence[Any], logits_processors: Any) -> None:
+    """Move each request on by the token that it is about to get, once its place in the batch is written."""
+    for request in requests:
+        request.state.position_offset += 1
+        request.state.tokens_to_process = [TMP_TOKEN_ID]
+    arguments = buffers._bulk_input_tensor[buffers.static_inputs :]
+    logits_processors.prepare_tensor_args(requests_in_batch=requests, arg_storage=arguments)
 
 
 def fill(buffers: Any, states: list[Any], names: list[str], before: list[str], tokens: int) -> None:

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import AttentionInterface
-from transformers.generation.continuous_batching.requests import TMP_TOKEN_ID
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from allranks.serving.batch import fill
+from allranks.serving.batch import fill, go_on
 
 Places = tuple[list[int], np.ndarray]
 """A request's pages, and where in the cache each of their tokens is."""
@@ -69,12 +68,7 @@ class Rows:
         self._describe(list(requests_in_batch), names, longest)
         fill(inputs, states, names, [], len(states))
         self._lay_out(states, longest)
-        for state in states:
-            state.position_offset += 1
-            state.tokens_to_process = [TMP_TOKEN_ID]
-        logits_processors.prepare_tensor_args(
-            requests_in_batch=requests_in_batch, arg_storage=inputs._bulk_input_tensor[inputs.static_inputs :]
-        )
+        go_on(inputs, requests_in_batch, logits_processors)
 
     def arguments(self, use_padding: bool = False) -> Any:
         """What the model is called with."""

@@ -34,11 +34,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def below(pid: int) -> dict[int, str]:
     """Pid and title of all processes that a process has started, and those have."""
-    titles: dict[int, str] = {}
-    for child in [int(found) for found in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]:
-        title = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-        titles |= {child: title, **below(child)}
-    return titles
+    found = [child.pid for child in processes.descendants(pid)]
+    return {child: Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode() for child in found}
 
 
 def lives(pid: int) -> str:

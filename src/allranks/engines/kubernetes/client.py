@@ -19,7 +19,7 @@ from allranks.engines.kubernetes import kubeconfig
 from allranks.engines.kubernetes.kinds import POD, Kind, kind_of
 from allranks.engines.kubernetes.kubeconfig import Access
 from allranks.engines.kubernetes.refusals import Refused, Unreachable, refusal
-from allranks.engines.kubernetes.wire import answer, cause, is_page, stranger
+from allranks.engines.kubernetes.wire import answer, cause, is_page
 from allranks.errors import EngineError
 
 if TYPE_CHECKING:
@@ -112,9 +112,7 @@ class Client:
     def page(self, path: str, accept: str = "") -> Object:
         """What the API server says at a path that is no object's."""
         response = self._send("GET", path, query={}, accept=accept)
-        if response.status >= 400 and not is_page(response.data):
-            raise self._refusal(response.status, response.data, "get", Kind("v1", path, path), "", "")
-        return self._answer(response)
+        return self._answer(response, "get", Kind("v1", path, path), "", "")
 
     # ---- logs
 
@@ -142,21 +140,15 @@ class Client:
         if response.status == 401 and self.access.user.get("exec"):
             self.access.renew()
             response = self._send(method, path, query=query or {}, body=body)
+        return self._answer(response, verb, kind, namespace, name)
+
+    def _answer(self, response: BaseHTTPResponse, verb: str, kind: Kind, namespace: str, name: str) -> Object:
         if response.status >= 400 and not is_page(response.data):
             raise self._refusal(response.status, response.data, verb, kind, namespace, name)
-        return self._answer(response)
-
-    def _answer(self, response: BaseHTTPResponse) -> Object:
-        kind = response.headers.get("Content-Type", "")
-        if is_page(response.data):
-            raise self._no_server(stranger(response.data, response.status, kind))
         try:
-            return answer(response.data, response.status, kind)
+            return answer(response.data, response.status, response.headers.get("Content-Type", ""))
         except ValueError as error:
-            raise self._no_server(str(error)) from error
-
-    def _no_server(self, why: str) -> Unreachable:
-        return Unreachable(f"{self._where()} did not answer: {why}")
+            raise Unreachable(f"{self._where()} did not answer: {error}") from error
 
     def _refusal(self, code: int, body: bytes, verb: str, kind: Kind, namespace: str, name: str) -> EngineError:
         if code in AWAY:

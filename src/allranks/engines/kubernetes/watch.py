@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from allranks.engines.engine import PATIENCE
 from allranks.engines.kubernetes import kept
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
@@ -25,8 +26,6 @@ from allranks.errors import EngineError
 from allranks.node.status import Status
 
 INTERVAL = 1.0
-PATIENCE = 600.0
-"""Seconds for which an API server may be silent before who follows is let go."""
 SAID_AFTER, SLOW = 4.0, 15.0
 """Seconds of silence that are worth a word: where there was an error, and where an answer only takes its time."""
 

@@ -48,9 +48,8 @@ def main(argv: List[str]) -> int:
         return EXIT_CANTCREAT
     if os.geteuid() == 0:
         os.makedirs(door.SEPARATION, exist_ok=True)
-    os.makedirs(
-        os.environ.get("TMPDIR", "/tmp"), exist_ok=True
-    )  # a plan's is in a volume, the image's may be read-only
+    # A plan's is in a volume, the image's may be read-only.
+    os.makedirs(os.environ.get("TMPDIR", "/tmp"), exist_ok=True)
     sshd = subprocess.Popen([program, "-De", *_config(), *argv], stdin=subprocess.DEVNULL)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, frame: sshd.send_signal(received))
