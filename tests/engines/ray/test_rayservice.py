@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from allranks.engines.engine import CanAnswer, NeedsRights
+from allranks.engines.engine import CanAnswer, NeedsRights, Plan
 from allranks.engines.kubernetes.pods import Pod
 from allranks.engines.kubernetes.reasons import Events
+from allranks.engines.kubernetes.submit import in_order
+from allranks.engines.ray import rayservice
 from allranks.engines.ray.control import ENGINE
 from allranks.engines.ray.rayservice import compose
 from allranks.node.status import NodeStatus, Status
@@ -61,6 +63,17 @@ def test_the_door_tells_of_ranks_and_the_pods_where_they_are() -> None:
 
 def test_one_that_is_ready_and_cannot_be_asked_runs() -> None:
     assert compose(service(READY), [], NONE, None).phase == "running"
+
+
+def test_a_list_goes_by_the_object_alone_and_asks_nobody() -> None:
+    nobody: Any = None
+    listed = rayservice.ENGINE.listed(nobody, [service(READY), service(STARTS)])
+    assert [status.phase for status in listed] == ["running", "pending"]
+
+
+def test_its_object_is_all_that_is_made() -> None:
+    document = service()
+    assert in_order(Plan("chat", "ray", (document,))) == [document]
 
 
 def test_the_engine_has_what_a_cluster_needs() -> None:

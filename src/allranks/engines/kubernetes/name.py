@@ -36,7 +36,8 @@ POLL = 0.2
 
 def free(client: Client, plan: Plan, namespace: str) -> None:
     """Make room for a run: one of that name that is over goes, on whichever engine; one that is alive is an error."""
-    kinds = dict.fromkeys((CONFIGMAP, kind_of(files_of(plan))))
+    files = files_of(plan)
+    kinds = dict.fromkeys((CONFIGMAP, *([kind_of(files)] if files else [])))
     left = [found for kind in kinds if (found := _files(client, kind, plan.name, namespace)) is not None]
     removed = False
     for kind in _kinds_of_that_name(plan, left):
@@ -47,10 +48,10 @@ def free(client: Client, plan: Plan, namespace: str) -> None:
         _must_be_over(there, namespace)
         remove(client, there, namespace, GONE_WITHIN)
         removed = True
-    for files in left:
-        _must_be_ours(files, namespace)
-        must_be_left(client, plan.name, files, namespace)
-        client.delete(kind_of(files), files["metadata"]["name"], namespace, uid=files["metadata"]["uid"])
+    for one in left:
+        _must_be_ours(one, namespace)
+        must_be_left(client, plan.name, one, namespace)
+        client.delete(kind_of(one), one["metadata"]["name"], namespace, uid=one["metadata"]["uid"])
     if _await_no_pods(client, plan.name, namespace, list(kinds)) or removed:
         time.sleep(FORGOTTEN_WITHIN)
 
@@ -94,9 +95,9 @@ def take(client: Client, plan: Plan, files: Mapping[str, Any], namespace: str) -
     return made
 
 
-def files_of(plan: Plan) -> Mapping[str, Any]:
-    """The document by which a plan has its run's name."""
-    return min(filter(_is_files, plan.documents), key=lambda document: str(document["kind"]))
+def files_of(plan: Plan) -> Mapping[str, Any] | None:
+    """The document by which a plan has its run's name; None where its own object is all that it makes (KubeRay)."""
+    return min(filter(_is_files, plan.documents), key=lambda document: str(document["kind"]), default=None)
 
 
 def _is_files(document: Mapping[str, Any]) -> bool:

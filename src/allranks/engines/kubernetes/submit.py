@@ -28,10 +28,12 @@ def submit(client: Client, plan: Plan) -> Object:
     name.free(client, plan, namespace)
     made: list[Object] = []
     try:
-        files, *others, last = in_order(plan)
-        made.append(take(client, plan, files, namespace, made))
+        *others, last = in_order(plan)
         for document in others:
-            made.append(_create(client, document, namespace, made))
+            first = not made
+            made.append(
+                take(client, plan, document, namespace, made) if first else _create(client, document, namespace, made)
+            )
         made.append(_create_last(client, last, namespace, made))
         belong_to(client, [made[-1]], made[:-1], namespace)
     except BaseException as error:
@@ -76,15 +78,17 @@ def is_not_seen_yet(refused: Refused) -> bool:
 
 
 def in_order(plan: Plan) -> list[dict[str, Any]]:
-    """The run's files first, with a mark; the secret's value made now; the engine's own object last.
+    """The run's files first, if it has any, with a mark; the secret's value made now; the engine's own object last.
 
     So its pods find all that they mount, and who has made the first one has the run's name.
     """
     *others, main = plan.documents
-    with_value = [_with_value(document) if document["kind"] == "Secret" else document for document in others]
     files = name.files_of(plan)
-    first = next(made for made, document in zip(with_value, others, strict=True) if document is files)
-    return [_marked(first), *(document for document in with_value if document is not first), main]
+    ready = []
+    for document in sorted(others, key=lambda document: document is not files):
+        made = _with_value(document) if document["kind"] == "Secret" else document
+        ready.append(_marked(made) if document is files else made)
+    return [*ready, main]
 
 
 def _marked(files: Mapping[str, Any]) -> dict[str, Any]:
