@@ -80,6 +80,17 @@ def test_a_gang_that_starts_again_in_place_is_asked_nothing_until_it_says_that_i
     assert [seat.gang for seat in door.taken() if seat.serves] == ["b"]
 
 
+def test_a_word_from_before_a_good_probe_does_not_take_it_back() -> None:
+    door = Seats(TOLD)
+    door.join("a")
+    door.hear("a", report(ready=False))
+    (seat,) = door.taken()
+    seat.ready = True  # by a probe
+    for ready, serves in ((False, True), (True, True), (False, False)):
+        door.hear("a", report(ready=ready))
+        assert seat.serves == serves
+
+
 def test_what_a_lost_cluster_leaves_is_counted_on_a_new_one() -> None:
     door = Seats(TOLD)
     door.join("a")

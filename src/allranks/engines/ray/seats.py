@@ -20,7 +20,8 @@ LOADING = "the model is being loaded"
 class Seat:
     """The place of one gang. ``attempt``, ``used`` and ``causes`` are what earlier gangs here have left behind.
 
-    ``gone`` is the gang that was lost last: what it still says must not make it one that is there.
+    ``gone`` is the gang that was lost last: what it still says must not make it one that is there. ``ready`` is set by
+    a probe too, which may be ahead of what the coordinator says (``told_ready``): only a change of that takes it back.
     """
 
     number: int
@@ -30,6 +31,7 @@ class Seat:
     causes: list[dict[str, Any]] = field(default_factory=list)
     address: str = ""
     ready: bool = False
+    told_ready: bool = False
     over: str = ""
     lost: str = ""
     status: dict[str, Any] = field(default_factory=dict)
@@ -66,7 +68,7 @@ class Seat:
         self.causes = [*self.all_causes(), cause.to_json()][-MOST_CAUSES:]
         self.used += 1
         self.gone, self.gang, self.address = self.gang, "", ""
-        self.ready, self.status = False, {}
+        self.ready, self.told_ready, self.status = False, False, {}
 
     def left(self) -> dict[str, Any]:
         """What is to be known of it where a door after this one starts with nothing, and whether it has a gang."""
@@ -152,7 +154,9 @@ class Seats:
         seat.used, seat.causes = max(seat.used, int(base.get("used", 0))), seat.causes or list(base.get("causes", ()))
         self.key = self.key or base.get("key", "")
         seat.address, seat.status = report.get("address", ""), report.get("status") or seat.status
-        seat.ready = bool(report.get("ready", seat.ready))
+        told = bool(report.get("ready", seat.told_ready))
+        if told != seat.told_ready:
+            seat.ready = seat.told_ready = told
         seat.over = report.get("over", "") or seat.over
         if report.get("lost"):
             seat.lost = report["lost"]
