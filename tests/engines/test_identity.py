@@ -17,7 +17,7 @@ from allranks import engines
 from allranks.engines.engine import Pretend
 from allranks.engines.mpijob import identity as mpijob
 from allranks.errors import UsageError
-from allranks.node import bundle
+from allranks.node.entry import entry
 from allranks.node.place import NoPlace, Place, Surroundings
 from allranks.node.pod import Pod
 from allranks.spec.job import Job
@@ -162,7 +162,7 @@ def test_an_agent_that_cannot_tell_its_place_gives_up_with_one_line(tmp_path: Pa
         "argv": ["true"], "workdir": "/", "coordinator": "127.1.0.1", "state": str(tmp_path), "identity": engine,
     }  # fmt: skip
     (tmp_path / "plan.json").write_text(json.dumps(plan))
-    argv = [sys.executable, bundle.entry(), "agent", str(tmp_path / "plan.json"), "nobody"]
+    argv = [sys.executable, entry(), "agent", str(tmp_path / "plan.json"), "nobody"]
     env = {"PATH": os.environ["PATH"], "ALLRANKS_ROOT": str(tmp_path)}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (42, "")

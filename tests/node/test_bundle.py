@@ -53,6 +53,18 @@ def test_the_first_lines_are_understood_by_a_python_that_is_too_old(monkeypatch:
     assert written.getvalue() == "the image's python3 is 3.6, and allranks needs 3.8 or newer in it"
 
 
+def test_what_the_job_has_on_its_pythonpath_is_not_imported(tmp_path: Path) -> None:
+    bundle.build(str(tmp_path / "a.pyz"))
+    for name in ("logging", "queue", "secrets", "zipfile", "json", "allranks"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the job has this')")
+    for path in (str(tmp_path), "."):
+        done = subprocess.run(
+            [sys.executable, "a.pyz", "agent", "nowhere", "nobody"],
+            env={**os.environ, "PYTHONPATH": path}, cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert "'nowhere'" in done.stderr.splitlines()[-1]
+
+
 def test_it_holds_the_node_the_fabric_a_benchs_ranks_and_the_identities_and_nothing_else(tmp_path: Path) -> None:
     bundle.build(str(tmp_path / "a.pyz"))
     names = zipfile.ZipFile(tmp_path / "a.pyz").namelist()

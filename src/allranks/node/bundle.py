@@ -1,21 +1,20 @@
 """The agent as one file: ``python3 agent.pyz init PLAN`` in any image that has Python 3.8.
 
 Holds ``node/``, ``fabric/``, what a bench runs on the ranks and every engine's ``identity.py``, nothing else;
-deterministic: the same code is the same bytes. Docstrings, a fifth of its size, stay behind. ``entry`` is what our own
-processes start each other by, whether they run from the file or from the package.
+deterministic: the same code is the same bytes. Docstrings, a fifth of its size, stay behind.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import zipfile
 from typing import List
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EPOCH = (1980, 1, 1, 0, 0, 0)
 QUOTES = b'"' * 3
-MAIN = """import sys
+MAIN = """import os
+import sys
 
 if sys.version_info < (3, 8):
     why = "the image's python3 is %d.%d, and allranks needs 3.8 or newer in it" % sys.version_info[:2]
@@ -31,7 +30,6 @@ if sys.version_info < (3, 8):
 
 
 def lay_out(bundle, folder):
-    import os
     import zipfile
 
     if not os.path.isdir(folder):
@@ -43,6 +41,8 @@ def lay_out(bundle, folder):
     return folder
 
 
+own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+sys.path[1:] = [entry for entry in sys.path[1:] if entry not in own + [os.path.abspath(name) for name in own if name]]
 try:
     sys.path[0] = lay_out(sys.path[0], "/run/allranks/agent")
 except (IOError, OSError):
@@ -54,20 +54,10 @@ sys.exit(main())
 """
 """Understood by every Python, so that one that is too old can say so; 42 is for good. No file is made that a container
 runtime has not made. In a pod, which has a folder of our own, the code is laid out there: what one process has compiled
-is compiled for those after it."""
+is compiled for those after it. The job's PYTHONPATH is not for us: a logging.py that is in it would be ours too."""
 # In the package these hold what needs more than the standard library.
 EMPTY = ("allranks/engines/__init__.py",)
 BENCH = ("allranks/bench/__init__.py", "allranks/bench/collectives.py")
-
-
-STARTED = os.path.dirname(getattr(sys.modules["__main__"], "__file__", None) or "")
-
-
-def entry() -> str:
-    """The file to start a part of ours with: the bundle when this was started by it, else ``node/__main__.py``."""
-    if os.path.isfile(STARTED):
-        return STARTED
-    return os.path.join(ROOT, "allranks", "node", "__main__.py")
 
 
 def build(path: str) -> int:

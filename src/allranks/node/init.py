@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 import select
 import signal
 import socket
@@ -20,16 +19,17 @@ import time
 from dataclasses import replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from allranks.node import bundle, container, needs, processes
+from allranks.node import container, needs, processes
 from allranks.node.cancel import EXIT_TERMINATED, read_cancel, write_cancel
 from allranks.node.cause import utc
 from allranks.node.death import signal_name
+from allranks.node.entry import entry
 from allranks.node.environment import base_environment
 from allranks.node.files import say, write_whole
 from allranks.node.fork import interpreter
 from allranks.node.gang import Gang, load
-from allranks.node.listen import read_record, reserve, write_record
 from allranks.node.place import ROOT, NoPlace, find_place
+from allranks.node.record import read_record, reserve, write_record
 from allranks.node.relay import Relay
 from allranks.node.status import Status
 
@@ -61,7 +61,7 @@ class Init:
         self._end_by: Optional[float] = None
         self._cancelled = False
         self._code = 0
-        self._zygote_name = f"allranks-{secrets.token_hex(8)}"
+        self._zygote_name = f"allranks-{os.urandom(8).hex()}"
         self._relays = [] if gang.engine == "local" else [Relay(gang, node) for node in nodes]
 
     # ---- set-up
@@ -121,14 +121,14 @@ class Init:
         config.update(listen=self._forks.fileno(), lifeline=self._ours)
         self._born[-1] = time.monotonic()
         self._zygote = subprocess.Popen(
-            [*python, bundle.entry(), "zygote", json.dumps(config)],
+            [*python, entry(), "zygote", json.dumps(config)],
             pass_fds=[self._forks.fileno(), self._ours], env=env, cwd=self.gang.workdir,
             stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
 
     def _start_agent(self, node: int, earlier: str = "") -> None:
         """Tell the agent how the one before it ended, and when all began (monotonic): nobody else can know."""
-        argv = [sys.executable, bundle.entry(), "agent", self._plan, self._zygote_name]
+        argv = [sys.executable, "-S", entry(), "agent", self._plan, self._zygote_name]
         fds = [self._port.fileno()] if node == 0 and self._port is not None else []
         env = {**os.environ, **self._place(node), "ALLRANKS_EARLIER": earlier, "ALLRANKS_BEGAN": str(self._began)}
         path = os.path.join(self.gang.state, "logs", f"agent-{node}.log")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
-import json
 import os
 import secrets
 import socket
@@ -15,10 +13,10 @@ from typing import Any, Awaitable, Callable, Dict, Mapping, Optional
 from allranks.node import ledger, wire
 from allranks.node.ask import answer
 from allranks.node.coordinator import Coordinator
-from allranks.node.files import FULL, say, write_whole
+from allranks.node.files import say
 from allranks.node.gang import Gang
+from allranks.node.record import read_record, write_record
 from allranks.node.rollcall import Member, Refused
-from allranks.node.status import Status
 from allranks.node.watch import evidence
 
 TICK = 0.05
@@ -28,7 +26,6 @@ RECORD_SHARE = 10
 VITALS_INTERVAL, VITALS_SHARE = 1.0, 100
 LAST_WORDS = 5.0
 SPARE_HANDSHAKES = 64
-SPARE, SPARE_OF_A_RANK = 128 * 1024, 256
 UNWRITABLE_PAUSE = 1.0
 
 
@@ -38,45 +35,6 @@ def free_port() -> int:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def reserve(state: str, world_size: int) -> None:
-    """Take place on the disk now for the record of how the run ends. Raises OSError when there is less."""
-    with open(_spare(state), "wb") as file:
-        file.write(b"\n" * (SPARE + SPARE_OF_A_RANK * world_size))
-
-
-def _spare(state: str) -> str:
-    return os.path.join(state, "status.spare")
-
-
-def write_record(state: str, status: Status) -> None:
-    """Replace status.json whole: a reader sees the old or the new one. Raises OSError.
-
-    On a full disk the last record takes the place that was reserved for it; so does that of a command's end, which
-    leaves what is left of it.
-    """
-    path, text = os.path.join(state, "status.json"), json.dumps(status.to_json())
-    try:
-        write_whole(path, text)
-    except OSError as error:
-        ends = status.is_over or status.phase == "idle"
-        if error.errno not in FULL or not ends or not os.path.exists(_spare(state)):
-            raise
-        os.unlink(_spare(state))
-        write_whole(path, text)
-        if not status.is_over:
-            with contextlib.suppress(OSError):
-                reserve(state, status.world_size)
-
-
-def read_record(state: str) -> Optional[Status]:
-    """What an earlier coordinator of this run wrote last, if it is whole."""
-    try:
-        with open(os.path.join(state, "status.json"), encoding="utf-8") as file:
-            return Status.from_json(json.load(file))
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
 
 
 class Listener:

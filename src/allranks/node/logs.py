@@ -8,7 +8,6 @@ the midst of it keeps its place. The first line of a file that was cut says so. 
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import errno
 import os
@@ -37,7 +36,7 @@ _NO_HOLES = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV)
 
 
 class LogKeeper:
-    """Looks at the logs of one node's ranks every INTERVAL. ``note`` is told once if that fails."""
+    """Looks at the logs of one node's ranks, every INTERVAL. ``note`` is told once if that fails."""
 
     def __init__(self, gang: Gang, node: int, note: Callable[[str], None]) -> None:
         self._gang, self._node, self._note = gang, node, note
@@ -45,20 +44,12 @@ class LogKeeper:
         self._sizes: Dict[str, int] = {}
         self._told = False
 
-    def open(self) -> None:
-        self._keeping = asyncio.ensure_future(self._keep())
-
     def begin(self, attempt: int) -> None:
         """From now on look at the files of this attempt."""
         ours = range(self._node * self._gang.ranks_on_node, (self._node + 1) * self._gang.ranks_on_node)
         self._paths = [self._gang.log_of(attempt, rank) for rank in ours]
         self._paths.append(self._gang.launcher_log_of(attempt, self._node))
         self._sizes.clear()
-
-    async def _keep(self) -> None:
-        while True:
-            await asyncio.sleep(INTERVAL)
-            self.look()
 
     def look(self) -> None:
         """Mark the files that have grown, and cut those that are too large."""

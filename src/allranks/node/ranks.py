@@ -23,7 +23,7 @@ from allranks.node.fork.channel import Channel, Event
 from allranks.node.gang import Gang
 from allranks.node.launch import deepspeed, mpirun, native, once, torchrun
 from allranks.node.launch.spawn import Spawn, Start
-from allranks.node.logs import LogKeeper
+from allranks.node.logs import INTERVAL, LogKeeper
 from allranks.node.memory import Memory
 from allranks.node.proof import Prover
 from allranks.node.watch.sampler import Sampler
@@ -70,7 +70,7 @@ class Ranks:
         """Attach to the zygote; ``ready`` follows once it has imported what it should."""
         self._listen_to_shims()
         self.sampler.open()
-        self._logs.open()
+        self._keeping_logs = asyncio.ensure_future(self._keep_logs())
         self._memory.open()
         self._prover.open()
         self._attach()
@@ -192,6 +192,11 @@ class Ranks:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:  # the ranks will end because of it, and say so
             self._note(f"cannot make the folder of the logs {folder}: {error.strerror}")
+
+    async def _keep_logs(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            self._logs.look()
 
     def _say_started(self) -> None:
         assert self._start is not None

@@ -18,7 +18,8 @@ import sys
 import traceback
 from typing import Any, List, NoReturn, Optional
 
-from allranks.node import bundle, processes
+from allranks.node import processes
+from allranks.node.entry import entry
 from allranks.node.fork import preload, pycommand, rank
 from allranks.node.fork.caller import Caller, Message, accept
 from allranks.node.fork.children import Children
@@ -194,7 +195,7 @@ class Zygote:
         for fd in (config["listen"], config["lifeline"]):
             os.set_inheritable(fd, True)
         try:
-            os.execve(python[0], [*python, bundle.entry(), "zygote", json.dumps(config)], self._env)
+            os.execve(python[0], [*python, entry(), "zygote", json.dumps(config)], self._env)
         except OSError as error:
             raise ValueError(f"{python[0]}: {error.strerror}") from error
 

@@ -15,7 +15,8 @@ import sys
 import time
 from typing import Dict, Iterator, List, Tuple
 
-from allranks.node import bundle, processes
+from allranks.node import processes
+from allranks.node.entry import entry
 from allranks.node.gang import Gang, load
 from allranks.node.launch import door, shim
 from allranks.node.launch.spawn import Spawn, Start
@@ -55,7 +56,7 @@ def spawns(gang: Gang, node: int, start: Start) -> List[Spawn]:
         **shim.environment(gang, node, start),
         "MASTER_ADDR": start.address, "MASTER_PORT": str(start.port),
     }  # fmt: skip
-    argv = (sys.executable, bundle.entry(), "mpirun")
+    argv = (sys.executable, entry(), "mpirun")
     return [Spawn(argv, environment, gang.launcher_log_of(start.attempt, node))]
 
 
@@ -162,7 +163,7 @@ class _Launcher:
         as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         argv = [
             program, *as_root, "--hostfile", "hostfile", "-np", str(gang.world_size), "--map-by", "slot",
-            "--bind-to", "none", "--wdir", gang.workdir, sys.executable, bundle.entry(), "mpirun", "rank", *gang.argv,
+            "--bind-to", "none", "--wdir", gang.workdir, sys.executable, entry(), "mpirun", "rank", *gang.argv,
         ]  # fmt: skip
         return door.start(argv, env=self._environment(), cwd=self._folder)
 

@@ -16,7 +16,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Dict, List, Optional, Tuple
 
-from allranks.node import bundle, container, processes
+from allranks.node import container, processes
+from allranks.node.entry import entry
 from allranks.node.files import say, write_whole
 from allranks.node.gang import Gang, load
 from allranks.node.init import EXIT_CANTCREAT, EXIT_GIVEN_UP
@@ -112,7 +113,7 @@ def ssh() -> str:
 def command(kind: str, hostfile: str, nodes: int, first: str) -> Tuple[List[str], Dict[str, str]]:
     """The command line that starts one agent on each host, and its environment. ``first`` is where rank 0 runs."""
     env = {**os.environ, "ALLRANKS_COORDINATOR": first}
-    agent = ["python3", bundle.entry(), "init", f"{os.path.dirname(bundle.entry())}/plan.json"]
+    agent = ["python3", entry(), "init", f"{os.path.dirname(entry())}/plan.json"]
     passed = [name for name in PASSED_ON if name in env]
     if kind in ("intel", "mpich"):
         env.update({"HYDRA_LAUNCH_EXTRA_ARGS": ssh(), "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": ssh()})

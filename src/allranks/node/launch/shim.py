@@ -15,7 +15,8 @@ import time
 from dataclasses import replace
 from typing import Any, Dict, List, NoReturn, Tuple
 
-from allranks.node import bundle, processes
+from allranks.node import processes
+from allranks.node.entry import entry
 from allranks.node.environment import node_environment, rank_environment
 from allranks.node.gang import Gang
 from allranks.node.launch.spawn import Start
@@ -32,7 +33,7 @@ def interpreter_of(gang: Gang) -> str:
 
 def command(gang: Gang) -> Tuple[str, ...]:
     """The rank's command line with the shim before it."""
-    return (sys.executable, bundle.entry(), "shim", *gang.argv)
+    return (sys.executable, entry(), "shim", *gang.argv)
 
 
 def environment(gang: Gang, node: int, start: Start) -> Dict[str, str]:

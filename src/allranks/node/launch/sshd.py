@@ -12,7 +12,8 @@ import tempfile
 import time
 from typing import List
 
-from allranks.node import bundle, container, processes
+from allranks.node import container, processes
+from allranks.node.entry import entry
 from allranks.node.files import say
 from allranks.node.gang import load
 from allranks.node.launch import door
@@ -43,7 +44,7 @@ def main(argv: List[str]) -> int:
     why = _why_closed() if program else "no sshd in this image; on Debian and Ubuntu: apt-get install openssh-server"
     if program is None or why:
         say(why)
-        gang = load(os.path.join(os.path.dirname(bundle.entry()), "plan.json"))
+        gang = load(os.path.join(os.path.dirname(entry()), "plan.json"))
         container.leave_reason(gang, None, why, EXIT_CANTCREAT)
         return EXIT_CANTCREAT
     if os.geteuid() == 0:
