@@ -70,13 +70,11 @@ class FakeAgent:
 class FakeGang:
     """A coordinator with all its agents, moved by hand."""
 
-    def __init__(self, *, one_for_all: bool = False, **changes: Any) -> None:
+    def __init__(self, **changes: Any) -> None:
         self.gang = make_gang(**changes)
         self.clock = Clock()
         self.ports = iter(range(20000, 30000))
-        self.coordinator = Coordinator(
-            self.gang, lambda: next(self.ports), clock=self.clock, one_for_all=one_for_all
-        )  # fmt: skip
+        self.coordinator = Coordinator(self.gang, lambda: next(self.ports), clock=self.clock)
         self.agents = [FakeAgent(self.gang, node) for node in range(self.gang.nodes)]
 
     def gather(self) -> None:

@@ -551,34 +551,3 @@ def test_a_gang_that_stays_still_gives_up_on_a_node_that_never_comes_back() -> N
         g.coordinator.tick()
     status = g.coordinator.status
     assert (status.phase, status.exit_code, status.causes[0].kind) == ("failed", 75, "start_timeout")
-
-
-def test_all_leave_with_one_where_all_pods_are_made_anew_and_node_0_last() -> None:
-    g = FakeGang(one_for_all=True, nodes=3, restarts=5)
-    g.gather()
-    g.run()
-    g.agents[1].says(g.coordinator, "bye", why="its pod was deleted")
-    g.coordinator.tick()
-    assert not any(agent.last("leave") for agent in g.agents)  # their ranks are not gone yet
-    for node in (0, 2):
-        g.agents[node].says(g.coordinator, "idle", attempt=0)
-    g.coordinator.tick()
-    assert [agent.last("leave") is not None for agent in g.agents] == [False, False, True]
-    assert (g.coordinator.used, g.coordinator.causes[-1].node, g.coordinator.is_awaited) == (1, 1, True)
-    assert g.agents[2].member is not None
-    g.coordinator.lost(g.agents[2].member, "hung up", silent=False)
-    g.coordinator.tick()
-    leave = g.agents[0].last("leave")
-    assert leave == {"type": "leave", "why": "node 1 leaves, and with it all pods are made anew"}
-
-
-def test_nobody_leaves_with_one_whose_pod_alone_is_made_anew_nor_when_the_budget_is_spent() -> None:
-    for one_for_all, restarts, phase in ((False, 5, "restarting"), (True, 0, "failed")):
-        g = FakeGang(one_for_all=one_for_all, restarts=restarts)
-        g.gather()
-        g.run()
-        g.agents[1].says(g.coordinator, "bye", why="its pod was deleted")
-        g.agents[0].says(g.coordinator, "idle", attempt=0)
-        g.coordinator.tick()
-        g.coordinator.tick()
-        assert (g.agents[0].last("leave"), g.coordinator.status.phase) == (None, phase)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -33,7 +32,7 @@ def broken(gang: FakeGang) -> FakeGang:
     return gang
 
 
-def anew(known: Ledger | None, sets: int, **changes: Any) -> FakeGang:
+def anew(known: Ledger | None, sets: int, **changes: int) -> FakeGang:
     """The next set of pods, gathered."""
     gang = FakeGang(engine="jobset", **changes)
     settled = settle(known, sets, "jobset")

@@ -20,7 +20,7 @@ from allranks.node.cause import Cause, utc
 from allranks.node.files import say
 from allranks.node.gang import Gang, load, read_secret
 from allranks.node.launch.spawn import Start
-from allranks.node.listen import TICK, Listener, new_incarnation
+from allranks.node.listen import Listener, new_incarnation
 from allranks.node.place import NoPlace, Place, find_place
 from allranks.node.ranks import Ranks
 from allranks.node.status import Status
@@ -181,9 +181,6 @@ class Agent:
             log(f"finished: {message['phase']} {message['reason']}")
             self.leave_record(message["record"])
             return EXIT_DONE if message["phase"] == "succeeded" else EXIT_GIVEN_UP
-        elif kind == "leave":
-            log(f"leaving: {message['why']}")
-            return EXIT_TERMINATED
         elif kind == "wait":
             log(f"waiting: {message['why']}")
             await asyncio.sleep(SLOT_TAKEN_PAUSE)
@@ -350,8 +347,6 @@ class Node:
         await self.agent.leave(f"its pod {socket.gethostname()} was deleted or evicted (SIGTERM)")
         if last is not None:
             await last
-        while self.listener is not None and self.listener.coordinator.is_awaited:
-            await asyncio.sleep(TICK)
         agent.cancel()
 
 

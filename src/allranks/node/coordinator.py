@@ -156,7 +156,8 @@ class Coordinator(Course):
 
     def _on_bye(self, member: Member, message: Mapping[str, Any]) -> None:
         member.close()
-        self.left(member, str(message.get("why", ""))[:200] or "its agent left")
+        self.lost(member, str(message.get("why", ""))[:200] or "its agent left", silent=False)
+        self._unexplained.pop(member.node, None)
 
     def _is_current(self, message: Mapping[str, Any]) -> bool:
         return self.state == "running" and self.attempt is not None and message["attempt"] == self.attempt.number

@@ -41,8 +41,7 @@ class Course:
     ``record`` is what all nodes leave behind of it, ``told`` the nodes that have it.
     ``pick_port`` gives a free port for rank 0's store and raises OSError when there is none. ``earlier`` and
     ``how_lost`` are what the coordinator before this one had recorded and how it ended. ``began`` is when the run did,
-    by ``clock``, if not now: its deadline goes by that, since a wall clock may be set while it runs. ``one_for_all``
-    says that the engine makes all pods anew when one goes.
+    by ``clock``, if not now: its deadline goes by that, since a wall clock may be set while it runs.
     """
 
     def __init__(
@@ -54,7 +53,6 @@ class Course:
         earlier: Optional[Status] = None,
         how_lost: str = "",
         began: Optional[float] = None,
-        one_for_all: bool = False,
     ) -> None:
         self.gang, self._pick_port, self._changed, self._clock = gang, pick_port, changed, clock
         self.keep: Callable[[], object] = lambda: None
@@ -84,8 +82,6 @@ class Course:
         self._unexplained: Dict[int, float] = {}
         self._others_told = False
         self._accounted = -1
-        self._one_for_all, self._leaving = one_for_all, ""
-        self._leavers: Set[int] = set()
 
     def remember(self, known: Ledger) -> None:
         """Go on from what all lost pods of the gang had behind them, and count what is owed."""
@@ -124,13 +120,6 @@ class Course:
             if not silent:  # its init may live, and say how it ended
                 self._unexplained[member.node] = self._clock() + EXPLANATION_WAIT
         self._moved()
-
-    def left(self, member: Member, why: str) -> None:
-        """A seated agent said that its node goes. Where all others must follow, they need not wait to be told to."""
-        self.lost(member, why, silent=False)
-        self._unexplained.pop(member.node, None)
-        if self._one_for_all and self.verdict is None:
-            self._leaving = f"node {member.node} leaves, and with it all pods are made anew"
 
     def give(self, argv: Sequence[str], restarts: int) -> CommandStatus:
         """Have an idle gang run a command; returns its record. The caller has seen that there is none yet."""
@@ -186,22 +175,8 @@ class Course:
         self._unexplained = {node: until for node, until in self._unexplained.items() if now < until}
         if self.state == "stopping" and ((self._all_idle() and not self._unexplained) or now > self._stop_until):
             self._stopped()
-        if self.state == "gathering" and self._leaving:
-            self._tell_others_to_leave()
-        elif self.state == "gathering":
+        if self.state == "gathering":
             self._try_start(now)
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether somebody has yet to be told to leave, or to do it: then the coordinator must stay."""
-        return bool(self._leaving) and self.verdict is None and any(self.roll.members)
-
-    def _tell_others_to_leave(self) -> None:
-        """Node 0's own agent once the others are gone: with it goes the coordinator."""
-        others = {node for node in self.roll.members if node}
-        for node in (others or set(self.roll.members)) - self._leavers:
-            self.roll.members[node].send(type="leave", why=self._leaving)
-            self._leavers.add(node)
 
     # ---- what follows from it
 

@@ -252,8 +252,6 @@ class Init:
             status.ended = utc()
             if self._cancelled:
                 status.end("cancelled", *read_cancel(self.gang.state))
-            elif self._code == EXIT_TERMINATED:
-                return  # it goes on in other pods
             else:
                 status.end("failed", "its agents ended without a verdict; see logs/agent-*.log", EXIT_BROKE)
             try:

@@ -10,7 +10,7 @@ import socket
 import time
 from typing import Any, Awaitable, Callable, Dict, Mapping, Optional
 
-from allranks.node import ledger, wire
+from allranks.node import wire
 from allranks.node.ask import answer
 from allranks.node.coordinator import Coordinator
 from allranks.node.files import say
@@ -53,7 +53,6 @@ class Listener:
             gang, free_port, self._dirty.set,
             earlier=read_record(gang.state), how_lost=os.environ.get("ALLRANKS_EARLIER", ""),
             began=float(os.environ["ALLRANKS_BEGAN"]) if "ALLRANKS_BEGAN" in os.environ else None,
-            one_for_all=ledger.MADE_ANEW in os.environ,
         )  # fmt: skip
         self.coordinator.keep = self._write_record
         self.recorded: Callable[[], object] = lambda: None
