@@ -15,6 +15,8 @@ from tests.cluster.cluster import Cluster
 
 TOUCHES_NO_POD = ("rank", "agent")
 OVER = ("failed", "succeeded", "cancelled")
+UNSEEN = {"rank": 1.0, "agent": 1.0, "pod": 6.0, "pod-0": 6.0}
+"""Seconds in which nobody looks: a look takes half a core, which the gang would need, and its lines tell the time."""
 
 
 def kill_rank(gang: Gang, status: dict[str, Any], turn: int) -> tuple[float, dict[str, Any]]:
@@ -61,6 +63,7 @@ def meet(gang: Gang, row: Row, turn: int) -> None:
     before, pods_before = gang.running(), gang.pods()
     gang.steps(before["attempt"])
     began, expected = FAULTS[row.what](gang, before, turn)
+    time.sleep(UNSEEN[row.what])
     after = gang.running(before["attempt"])
     row.took.append(gang.back(after["attempt"]) - began)
     check_restart(before, after, expected)
