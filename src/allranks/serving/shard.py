@@ -22,6 +22,15 @@ TIMEOUT = timedelta(seconds=60)
 """Of collectives on the CPU and of eager ones on a GPU. The watch notices sooner; this is what is left if it cannot."""
 
 
+def device_of_rank() -> torch.device:
+    """This rank's own GPU, made the current one, or the CPU where there is none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    return device
+
+
 def join(device: torch.device, world: int) -> None:
     """Bring the ranks together, with a timeout of ours: torch's own is half an hour."""
     if world == 1:

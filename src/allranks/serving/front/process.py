@@ -19,7 +19,7 @@ from typing import NoReturn
 import uvicorn
 
 from allranks.serving import folder
-from allranks.serving.folder import UNFIT
+from allranks.serving.folder import NOT_NOW, UNFIT
 from allranks.serving.front.app import make
 from allranks.serving.front.connection import Connection
 from allranks.serving.front.link import Link
@@ -32,7 +32,6 @@ PORT_WAIT = 10.0
 """Seconds in which the front of an earlier attempt may let go of the port."""
 AFTERWARDS = 0.5
 """Seconds in which answers are written to the end once the gang is over."""
-TAKEN = 75
 
 
 class Server(uvicorn.Server):
@@ -102,7 +101,7 @@ def _listen(options: Options) -> socket.socket:
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > until:
                 why = f"cannot listen on {options.host}:{options.port}: {error.strerror}; name another port"
-                _fail(why, TAKEN if restarted else UNFIT)  # the port was ours before: it may be again
+                _fail(why, NOT_NOW if restarted else UNFIT)  # the port was ours before: it may be again
         time.sleep(0.1)  # nothing announces that a port is free
 
 
@@ -110,10 +109,9 @@ def _texts(options: Options) -> Texts:
     try:
         return Texts(folder.fetch(options.model), options.chat_template)
     except folder.NotNow as error:
-        _fail(str(error), TAKEN)
+        _fail(str(error), NOT_NOW)
     except (folder.Unfit, OSError, ValueError, ImportError) as error:
         _fail(f"the tokenizer of {options.model} cannot be loaded: {error}")
-        raise
 
 
 def _fail(message: str, code: int = UNFIT) -> NoReturn:
