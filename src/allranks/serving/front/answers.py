@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from allranks.serving.front.errors import Refused
 from allranks.serving.front.link import Event, Link, Live
-from allranks.serving.front.texts import Spoken, Texts
+from allranks.serving.front.texts import Spoken
 
 SLOWEST = 60.0
 """Seconds that a reader may take for one chunk before it is given up, and its request cancelled."""
@@ -211,8 +211,3 @@ async def _send(send: Send, data: bytes, more: bool = True) -> None:
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def choices(texts: Texts, stops: list[str], count: int) -> list[Choice]:
-    """As many answers as are asked for, nothing said yet."""
-    return [Choice(Spoken(texts, stops)) for _ in range(count)]
