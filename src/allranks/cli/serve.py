@@ -12,6 +12,7 @@ import click
 from allranks import engines
 from allranks.cli import say
 from allranks.errors import EngineError, SpecError, UsageError
+from allranks.serving import probe
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Engine, Plan, Run
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SPEC = "service.yaml"
 POLL = 0.2
+PATIENCE = 5.0
+"""Seconds for an answer to whether the service can be used: a server of the user's own may have to look."""
 
 
 @click.command()
@@ -53,7 +56,7 @@ def command(spec: str | None, engine: str, detach: bool, **options: Any) -> int:
     if isinstance(chosen, CanAnswer):
         ready: Callable[[], bool] = partial(chosen.answers, plan)
     else:
-        ready = partial(_answers, plan.address + service.ready)
+        ready = partial(probe.answers, plan.address + service.ready, PATIENCE)
     if detach or service.replicas > 1:  # lines of several gangs would tell nothing
         return _until_ready(run, ready, plan.address)
     say.line(f"{run.name} will answer at {plan.address}")
@@ -132,15 +135,3 @@ def _until_ready(run: Run, ready: Callable[[], bool], address: str) -> int:
         time.sleep(POLL)
     say.lines(words.ending(status))
     return status.exit_code or 70
-
-
-def _answers(probe: str) -> bool:
-    import urllib.error
-    import urllib.request
-
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is on this machine
-    try:
-        with opener.open(probe, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError, ValueError):
-        return False

@@ -19,7 +19,6 @@ from allranks.engines.engine import LogFilter, LogLine, Plan
 from allranks.engines.kubernetes import client as api
 from allranks.engines.local.rundir import Holder, until
 from allranks.engines.ray import lines
-from allranks.engines.ray.node import answers
 from allranks.engines.ray.rundir import RunDir, all_runs, clear, home
 from allranks.errors import EngineError, NotFound, SpecError
 from allranks.node.cancel import write_cancel
@@ -27,6 +26,7 @@ from allranks.node.environment import clean
 from allranks.node.files import write_whole
 from allranks.node.processes import start_time
 from allranks.node.status import Status
+from allranks.serving import probe
 
 if TYPE_CHECKING:
     from allranks.engines.ray.rayservice import RayServiceRun, RayServices
@@ -121,7 +121,7 @@ class RayEngine:
         if "applications" not in document:
             return _cluster().answers(plan)
         (application,) = document["applications"]
-        return answers(plan.address + application["args"]["ready"])
+        return probe.answers(plan.address + application["args"]["ready"])
 
     def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:
         if _is_elsewhere(name):

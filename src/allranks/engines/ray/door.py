@@ -19,9 +19,9 @@ import aiohttp
 import yarl
 from starlette.types import Message, Receive, Scope, Send
 
-from allranks.engines.ray.node import KEY
 from allranks.engines.ray.seats import Seat, Seats
 from allranks.serving.front.errors import Refused
+from allranks.spec.service import KEY_VARIABLE
 
 CONNECT, PROBE = 2.0, 1.5
 """Seconds to reach a gang's node 0, and for its answer to a probe."""
@@ -39,7 +39,7 @@ class Door:
 
     def __init__(self, told: Mapping[str, Any]) -> None:
         self.seats = Seats(told)
-        self.seats.key = os.environ.get(KEY, "")
+        self.seats.key = os.environ.get(KEY_VARIABLE, "")
         self._lines: deque[list[Any]] = deque(maxlen=MOST_LINES)
         self._count = 0
         self._session: aiohttp.ClientSession | None = None

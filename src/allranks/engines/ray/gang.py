@@ -21,7 +21,8 @@ import ray
 from ray import serve
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from allranks.engines.ray.node import KEY, MOST_LINES, Node, Told, Where, folder_of, gave_up
+from allranks.engines.ray.node import MOST_LINES, Node, Told, Where, folder_of, gave_up
+from allranks.spec.service import KEY_VARIABLE
 
 BEAT = 0.5
 SILENCE = 2.5
@@ -136,7 +137,7 @@ class Gang:
             http = self._told["port"]
         self._address = f"{address}:{http}"
         gang = {**self._told["gang"], "coordinator": address, "port": port, "argv": argv}
-        key = {KEY: self._seat["key"]} if self._seat.get("key") else {}
+        key = {KEY_VARIABLE: self._seat["key"]} if self._seat.get("key") else {}
         secret = secrets.token_hex(32)
         earlier = (self._seat["attempt"], self._seat["used"] - 1)  # they count the loss of it themselves
         ready = f"http://{self._address}{self._told['ready']}"

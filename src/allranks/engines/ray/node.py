@@ -16,8 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,11 +26,10 @@ from allranks.node.environment import clean
 from allranks.node.files import write_whole
 from allranks.node.listen import free_port
 from allranks.node.relay import parse
+from allranks.serving.probe import status_of
 
 LEASE = 3.5
 """Seconds without a word of the coordinator; Serve's own health checks would need longer to end a stopped one."""
-KEY = "ALLRANKS_API_KEY"
-"""Variable of the ranks that holds the service's key."""
 PROBE = 0.3
 """Seconds between two questions whether node 0 serves."""
 KEPT = 3
@@ -195,23 +192,6 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass  # it has ended
-
-
-def answers(url: str) -> bool:
-    """Whether there is a 200 at that URL."""
-    return status_of(url) == 200
-
-
-def status_of(url: str) -> int | None:
-    """The status of an answer, 0 where there is nobody; None where it takes over a second: it may only be busy."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=1) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        return None if isinstance(getattr(error, "reason", error), TimeoutError) else 0
 
 
 def folder_of(root: str, service: str, gang: str) -> str:

@@ -12,9 +12,8 @@ from allranks.engines import honoured, told
 from allranks.engines.engine import Plan
 from allranks.engines.kubernetes.manifest import Explained, merge, without_nothing
 from allranks.engines.local.rundir import cache_home
-from allranks.engines.ray.node import KEY
 from allranks.errors import SpecError
-from allranks.spec.service import ApiKey
+from allranks.spec.service import KEY_VARIABLE, ApiKey
 
 if TYPE_CHECKING:
     from allranks.spec.job import Job
@@ -184,7 +183,7 @@ def _job(service: Service, folder: Path, here: bool) -> Job:
         must_be_servable(service, options)
     found = replace(
         options, name=service.name if options.model.startswith("/") else options.name,
-        host=Options.host, port=Options.port, key_env=KEY if service.api_key else "", key_file="",
+        host=Options.host, port=Options.port, key_env=KEY_VARIABLE if service.api_key else "", key_file="",
     )  # fmt: skip
     return serving(service, found, "python")
 
@@ -236,4 +235,5 @@ def _notes(service: Service, here: bool) -> Iterator[str]:
     if not here:
         yield "Ray's hosts need what the ranks import (allranks[serve,ray]) and the model at the same path"
     if service.api_key is not None:
-        yield f"with 'serve deploy' the key is variable {KEY} of Ray's hosts; 'allranks serve' hands it over itself"
+        where = f"variable {KEY_VARIABLE} of Ray's hosts"
+        yield f"with 'serve deploy' the key is {where}; 'allranks serve' hands it over itself"
