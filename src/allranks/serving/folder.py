@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from allranks.errors import first_line
+
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
 
 TRANSFORMERS = frozenset(
@@ -78,9 +80,9 @@ def fetch(model: str) -> str:
     try:
         return str(snapshot_download(model, allow_patterns=["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]))
     except (GatedRepoError, RepositoryNotFoundError, HFValidationError) as error:
-        raise Unfit(f"no folder {model} here, and no such model on the hub: {str(error).splitlines()[0]}") from error
+        raise Unfit(f"no folder {model} here, and no such model on the hub: {first_line(error)}") from error
     except (ValueError, OSError) as error:
-        raise NotNow(f"no folder {model} here, and the hub does not give it: {str(error).splitlines()[0]}") from error
+        raise NotNow(f"no folder {model} here, and the hub does not give it: {first_line(error)}") from error
 
 
 def _model(config: dict[str, Any]) -> Model:

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from safetensors import SafetensorError
 
+from allranks.errors import first_line
 from allranks.serving import room
 from allranks.serving.folder import Unfit
 
@@ -56,8 +57,7 @@ def load(folder: str, how: str, dtype: torch.dtype | str, device: torch.device) 
     except ConnectionError:
         raise  # a peer's end, no fault of the model's
     except (OSError, KeyError, ValueError, SafetensorError) as error:
-        said = next(iter(str(error).splitlines()), type(error).__name__)
-        raise Unfit(f"the model in {folder} cannot be loaded: {said}") from error
+        raise Unfit(f"the model in {folder} cannot be loaded: {first_line(error)}") from error
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
 SLACK = 60.0
 """Seconds that a cancelled service may take beyond its grace: Serve and Ray take their time to end."""
 FIRST_RECORD = 20.0
+"""Seconds for a keeper to have written down that it is there."""
 POLL = 0.2
 TAIL = 50
+"""Lines of a rank that are its last ones."""
 KEEPER_GONE = 70
 MISSING = "Ray is not installed; install: pip install 'allranks[ray]'"
 
@@ -83,10 +86,7 @@ class RayEngine:
         """Have the API server judge a RayService; a Serve config has nobody to ask before there is a cluster."""
         if "applications" in plan.documents[0]:
             raise EngineError("a Serve config has nobody to check it; a RayService has (engines.ray.kuberay: true)")
-        from allranks.engines.kubernetes import client
-        from allranks.engines.kubernetes.check import check_all
-
-        return check_all(client.connect(), plan.documents)
+        return _cluster().check(plan)
 
     def role(self, *, force_delete: bool = False) -> dict[str, Any]:
         return _cluster().role()
@@ -142,11 +142,11 @@ class RayEngine:
         return _follow(find(name), wanted) if follow else _read(find(name), wanted)
 
     def tails(self, name: str, ranks: Collection[int]) -> Mapping[int, Sequence[str]]:
-        found: dict[int, list[str]] = {}
+        found: dict[int, deque[str]] = {}
         for line in _read(find(name), LogFilter(ranks=frozenset(ranks))):
             if line.rank is not None:
-                found.setdefault(line.rank, []).append(line.text)
-        return {rank: lines[-TAIL:] for rank, lines in found.items()}
+                found.setdefault(line.rank, deque(maxlen=TAIL)).append(line.text)
+        return {rank: list(newest) for rank, newest in found.items()}
 
 
 ENGINE = RayEngine()
@@ -210,8 +210,11 @@ def _where(plan: Plan) -> dict[str, Any]:
 
 def _start(run: RunDir, detach: bool) -> tuple[subprocess.Popen[bytes], int | None]:
     """Start the keeper in a session of its own. It ends the service when our end of the lifeline closes unspoken."""
-    command = [sys.executable, "-m", "allranks.engines.ray.keeper", str(run.path)]
-    return child.start(command, run.path / "keeper.log", _environment(), detach=detach)
+    return child.start(_keeper(run), run.path / "keeper.log", _environment(), detach=detach)
+
+
+def _keeper(run: RunDir) -> list[str]:
+    return [sys.executable, "-m", "allranks.engines.ray.keeper", str(run.path)]
 
 
 def _environment() -> dict[str, str]:
@@ -232,8 +235,7 @@ def _last_words(run: RunDir) -> list[str]:
 
 def _end(run: RunDir, keeper: Holder) -> None:
     """Ask the keeper to end the service and wait until it has; kill it when it cannot: its own cluster ends then."""
-    grace = json.loads(run.plan.read_bytes())["config"]["applications"][0]["args"]["gang"]["grace"]
-    for number, timeout in ((signal.SIGTERM, grace + SLACK), (signal.SIGKILL, SLACK)):
+    for number, timeout in ((signal.SIGTERM, _grace(run) + SLACK), (signal.SIGKILL, SLACK)):
         if start_time(keeper.pid) == keeper.start:
             os.kill(keeper.pid, number)
         if until(lambda: run.keeper() != keeper, timeout):
@@ -241,13 +243,18 @@ def _end(run: RunDir, keeper: Holder) -> None:
     raise EngineError(f"service {run.name}: its keeper (pid {keeper.pid}) does not end, even when killed")
 
 
+def _grace(run: RunDir) -> float:
+    return float(json.loads(run.plan.read_bytes())["config"]["applications"][0]["args"]["gang"]["grace"])
+
+
 def _end_orphan(run: RunDir) -> None:
-    command = [sys.executable, "-m", "allranks.engines.ray.keeper", str(run.path), "end"]
-    with (run.path / "keeper.log").open("ab") as log:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), check=False
-        )
-    if done.returncode:
+    keeper, _ = child.start([*_keeper(run), "end"], run.path / "keeper.log", _environment(), detach=True)
+    try:
+        code = keeper.wait(_grace(run) + SLACK)
+    except subprocess.TimeoutExpired:
+        keeper.kill()
+        code = keeper.wait()
+    if code:
         raise EngineError(f"service {run.name} cannot be ended:\n" + "\n".join(_last_words(run)))
 
 

@@ -22,6 +22,7 @@ from ray.serve.schema import ServeDeploySchema
 
 import allranks
 from allranks.engines.ray import app
+from allranks.errors import first_line
 
 POLL = 0.3
 ANSWER = 3.0
@@ -76,7 +77,7 @@ class Driver:
             self._say(lost=str(error))
             raise
         except Exception as error:
-            self._say(failed=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+            self._say(failed=f"{type(error).__name__}: {first_line(error)}")
             raise
         self._end()
 

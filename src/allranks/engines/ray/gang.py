@@ -22,6 +22,7 @@ from ray import serve
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from allranks.engines.ray.node import MOST_LINES, Node, Told, Where, folder_of, gave_up
+from allranks.errors import first_line
 from allranks.spec.service import KEY_VARIABLE
 
 BEAT = 0.5
@@ -213,7 +214,7 @@ class Gang:
         try:
             self._door.report.remote(self._name, {**report, **self._news, **last}).result(timeout_s=TELL)
         except Exception as error:  # noqa: BLE001 - it is told again
-            print(f"allranks: the door does not hear: {_first_line(error)}", flush=True)
+            print(f"allranks: the door does not hear: {first_line(error)}", flush=True)
             with self._lock:
                 self._lines = [*lines, *self._lines][-MOST_LINES:]
 
@@ -246,7 +247,7 @@ def _answer(node: int, asked: Any) -> Any:
     try:
         return ray.get(asked)
     except ray.exceptions.RayActorError as error:
-        raise Broken(f"node {node}: its actor is gone: {_first_line(error)}") from error
+        raise Broken(f"node {node}: its actor is gone: {first_line(error)}") from error
 
 
 def _session() -> str:
@@ -254,12 +255,8 @@ def _session() -> str:
     return str(ray._private.worker.global_worker.node.get_session_dir_path())
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
 def _quietly(call: Callable[[], Any]) -> None:
     try:
         call()
     except Exception as error:  # noqa: BLE001 - it is said again, or there is nobody left to hear it
-        print(f"allranks: {type(error).__name__}: {_first_line(error)}", flush=True)
+        print(f"allranks: {type(error).__name__}: {first_line(error)}", flush=True)

@@ -24,7 +24,7 @@ from allranks.engines.kubernetes.pods import Pod
 from allranks.engines.kubernetes.reasons import Events, short, why_waiting
 from allranks.engines.kubernetes.refusals import Missing, Refused
 from allranks.engines.ray import lines
-from allranks.errors import EngineError
+from allranks.errors import EngineError, first_line
 from allranks.node.cause import Cause, utc
 from allranks.node.status import Status
 
@@ -189,7 +189,7 @@ def _ask(client: Client, main: Object, head: Pod | None) -> tuple[dict[str, Any]
         command = (*TELL, str(main["metadata"]["name"]))
         done = exec.run(client, head.name, head.container, command, head.namespace, timeout=TOLD_WITHIN)
     except EngineError as error:
-        return None, f"what the ranks do is not shown: {str(error).splitlines()[0]}"
+        return None, f"what the ranks do is not shown: {first_line(error)}"
     told = [line for line in done.output.splitlines() if line.startswith("{")]
     return (json.loads(told[-1]), "") if told else (None, "")
 
