@@ -31,6 +31,6 @@ def must_be_servable(service: Service, options: Options) -> None:
         return  # a name on the hub: the ranks look it up
     try:
         found = folder.look(Path(options.model))
-        folder.choose(found, service.nodes * (service.ranks_per_node or service.resources.gpus or 1), service.shard)
+        folder.choose(found, service.gang(("python",)).world_size, service.shard)
     except folder.Unfit as error:
         raise SpecError(f"model: {error}") from error

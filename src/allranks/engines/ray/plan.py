@@ -191,8 +191,7 @@ def _job(service: Service, folder: Path, here: bool) -> Job:
 def taken(gang: dict[str, Any], service: Service) -> dict[str, float]:
     """What a node takes of its host, as Ray counts it: a CPU for each rank where nothing is said."""
     wanted = service.resources
-    ranks = 1 if gang["launcher"] == "once" else int(gang["ranks_per_node"])
-    needs: dict[str, float] = {"CPU": float(wanted.cpu.value) if wanted.cpu else float(ranks)}
+    needs = {"CPU": float(wanted.cpu.value if wanted.cpu else gang["ranks_per_node"])}
     if wanted.gpus:
         needs["GPU" if wanted.gpu_resource in GPUS else wanted.gpu_resource] = float(wanted.gpus)
     if wanted.memory:
