@@ -263,33 +263,24 @@ def _end_orphan(run: RunDir) -> None:
 
 def _read(run: RunDir, wanted: LogFilter) -> Iterator[LogLine]:
     """What is there now, of the newest attempt where no other is asked for."""
-    return lines.wanted_of(_lines(run, 0)[0], wanted)
+    newest = max((line.attempt for line in _all(run)), default=0)
+    yield from (line for line in _all(run) if lines.is_wanted(line, wanted, newest))
+
+
+def _all(run: RunDir) -> Iterator[LogLine]:
+    for kept, _ in run.kept():
+        yield from lines.of(kept)
 
 
 def _follow(run: RunDir, wanted: LogFilter) -> Iterator[LogLine | None]:
     """What is there and what comes, until the service is over."""
     at, newest = 0, run.status().attempt
     while True:
-        over = run.status().is_over
-        found, at = _lines(run, at)
-        for line in found:
-            if lines.is_wanted(line, wanted, newest):
-                yield line
-        if found:
-            continue
+        over = run.status().is_over  # asked first: its last lines were written before
+        for kept, reached in run.kept(at):
+            at = reached
+            yield from (line for line in lines.of(kept) if lines.is_wanted(line, wanted, newest))
         if over:
             return
         yield None
         time.sleep(POLL)
-
-
-def _lines(run: RunDir, at: int) -> tuple[list[LogLine], int]:
-    """Whole lines from an offset in the file on, and the next offset."""
-    try:
-        with run.lines.open("rb") as file:
-            file.seek(at)
-            data = file.read(2**20)
-    except FileNotFoundError:
-        return [], at
-    whole = data[: data.rfind(b"\n") + 1]
-    return list(lines.of(json.loads(text) for text in whole.splitlines())), at + len(whole)

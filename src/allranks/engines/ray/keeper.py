@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from allranks.engines.ray import lines
 from allranks.engines.ray.rundir import RunDir
 from allranks.engines.ray.seats import Seat
 from allranks.node import processes
@@ -139,11 +140,9 @@ class Keeper:
         self.status = Status.from_json(state["status"])
         self.status.started = started
         self._left, self._is_there = state["left"], True
-        with self._run.lines.open("a", encoding="utf-8") as file:
-            if state["lost"]:
-                lost = f"allranks: {state['lost']:,} lines were not taken in time; they are on Ray's hosts"
-                file.write(json.dumps([0, -1, 0, None, lost]) + "\n")
-            file.writelines(json.dumps(line) + "\n" for line in state["lines"])
+        lost = [lines.lost(state["lost"], self.status.attempt)] if state["lost"] else []
+        if lost or state["lines"]:
+            self._run.keep([*lost, *state["lines"]], self._told["gang"]["log_limit"])
 
     def _lose(self, why: str) -> None:
         """Every gang that was there is gone with the cluster, which is one restart; end where none is left.

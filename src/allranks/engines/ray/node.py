@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from allranks import node as package
+from allranks.engines.ray.printed import Printed
 from allranks.node import processes
 from allranks.node.environment import clean
 from allranks.node.files import write_whole
@@ -66,7 +67,7 @@ class Node:
         self._folder = Path(folder)
         self._agent: subprocess.Popen[bytes] | None = None
         self._told: Told | None = None
-        self._output: Any = None
+        self._printed: Printed | None = None
         self._heard = time.monotonic()
         self._ready = False
 
@@ -110,7 +111,7 @@ class Node:
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                 preexec_fn=functools.partial(processes.die_with_parent, signal.SIGKILL),
             )  # fmt: skip
-        self._output = output.open("r", encoding="utf-8", errors="replace")
+        self._printed = Printed(output, told.gang["log_limit"])
 
     def beat(self) -> dict[str, Any]:
         """How the node does; hearing of the coordinator, it lives on.
@@ -142,8 +143,9 @@ class Node:
     def _lines(self) -> list[tuple[int, int, int | None, str]]:
         """Attempt, node, rank and text of each line, as the node's relay wrote it."""
         assert self._told is not None
+        assert self._printed is not None  # start has opened it
         found: list[tuple[int, int, int | None, str]] = []
-        for line in self._whole_lines():
+        for line in self._printed.lines(MOST_LINES):
             known = parse(line)
             if known is None:
                 found.append((-1, self._told.node, None, line))
@@ -151,17 +153,6 @@ class Node:
                 attempt, at, rank, text = known
                 found.append((attempt, self._told.node if at is None else at, rank, text))
         return found
-
-    def _whole_lines(self) -> list[str]:
-        lines: list[str] = []
-        while len(lines) < MOST_LINES:
-            at = self._output.tell()
-            line = self._output.readline()
-            if not line.endswith("\n"):
-                self._output.seek(at)
-                break
-            lines.append(line.rstrip("\n"))
-        return lines
 
     def _probe(self, url: str) -> None:
         """Ask whether node 0 serves: beside the beats, as one that is breaking may take its time to answer."""

@@ -79,7 +79,9 @@ class RayServices(KubernetesEngine):
         told, note = ask(client, name, _head(main, _pods(client, main)))
         if told is None:
             raise EngineError(f"the lines of {name} are with its Ray cluster; {note or 'its head is not there yet'}")
-        yield from lines.wanted_of(lines.of(told["lines"]), wanted)
+        found = list(lines.of(told["lines"]))
+        newest = max((line.attempt for line in found), default=0)
+        yield from (line for line in found if lines.is_wanted(line, wanted, newest))
 
     def end(self, client: Client, main: Object, *, reason: str, code: int) -> Status:
         pods = _pods(client, main)
