@@ -28,6 +28,8 @@ from allranks.node.files import write_whole
 from allranks.node.processes import start_time
 from allranks.node.status import Status
 from allranks.serving import probe
+from allranks.serving.folder import Unfit
+from allranks.serving.key import read as read_key
 
 if TYPE_CHECKING:
     from allranks.engines.ray.rayservice import RayServiceRun, RayServices
@@ -203,9 +205,12 @@ def _where(plan: Plan) -> dict[str, Any]:
     key = service.api_key
     if key is not None and key.secret:
         raise SpecError("api_key.secret: there is no Secret to read here; use api_key.env or api_key.file")
-    if key is not None and key.env and not os.environ.get(key.env):
-        raise SpecError(f"api_key.env: {key.env} is not set in this shell; export it first")
-    return {"address": address, "key": key.model_dump(exclude_none=True) if key is not None else {}}
+    source = key.model_dump(exclude_none=True) if key is not None else {}
+    try:
+        read_key(**source)
+    except Unfit as error:
+        raise SpecError(str(error)) from error
+    return {"address": address, "key": source}
 
 
 def _start(run: RunDir, detach: bool) -> tuple[subprocess.Popen[bytes], int | None]:
