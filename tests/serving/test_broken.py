@@ -61,11 +61,15 @@ def test_ranks_that_are_killed_or_stopped_break_requests_at_once_and_the_gang_se
             wait("it serves again", service.ready, seconds=120)
             answer = service.ask("/generate", {"prompt": "The for", "max_tokens": 9, "temperature": 0})[1]
             assert answer["text"] == wanted
+        old = service.ranks()
+        os.kill(old[0], signal.SIGTERM)  # by somebody who is not its agent: it ends well, and is missed all the same
+        wait("it is over", lambda: service.ranks()[0] != old[0], seconds=120)
+        wait("it serves again", service.ready, seconds=120)
         causes = json.loads(service.cli("status", "broken", "-o", "json").stdout)["causes"]
         named = [(cause["rank"], cause["kind"]) for cause in causes]
-        assert named == [(1, "signal"), (1, "hang"), (0, "hang"), (0, "signal")], causes
+        assert named == [(1, "signal"), (1, "hang"), (0, "hang"), (0, "signal"), (0, "exit")], causes
         told = service.cli("status", "broken").stdout
-        assert "restarts 4 of 9" in told
+        assert "restarts 5 of 9" in told
         assert "rank 1 on node 0: killed by SIGKILL" in told
 
 
