@@ -21,7 +21,8 @@ import ray
 from ray import serve
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from allranks.engines.ray.node import MOST_LINES, Node, Told, Where, folder_of, gave_up
+from allranks.engines.ray.node import MOST_LINES, Node, Told, Where, folder_of
+from allranks.engines.ray.verdict import Broken, GaveUp, judge
 from allranks.errors import first_line
 from allranks.spec.service import KEY_VARIABLE
 
@@ -34,14 +35,6 @@ TELL = 3.0
 """Seconds for the door to hear of something."""
 SLACK = 10.0
 """Seconds that a gang may take to end beyond its grace."""
-
-
-class Broken(Exception):
-    """The gang cannot go on; a new one may."""
-
-
-class GaveUp(Exception):
-    """The gang's restarts are used up, or there is nothing to try again."""
 
 
 class Gang:
@@ -151,22 +144,17 @@ class Gang:
 
     def _follow(self) -> None:
         """Until it is told to end (returns), it gave up (raises GaveUp), or something is lost (raises Broken)."""
-        stopped = 0.0
-        while True:
+        while not self._stopping:
             beats = self._all([node.beat.remote() for node in self._nodes], SILENCE, "answer")
             self._hear(beats)
-            if all(beat["code"] is not None for beat in beats) and stopped:
-                return
-            if gave_up(beats[0]["status"]) and beats[0]["code"] is not None:
-                raise GaveUp(beats[0]["status"]["reason"] or "the gang gave up")
-            if not stopped:
-                for node, beat in enumerate(beats):
-                    if beat["code"] is not None and not gave_up(beats[0]["status"]):
-                        raise Broken(f"node {node}: its agent ended with {beat['code']}")
-            if self._stopping and not stopped:
-                stopped = time.monotonic()
-                self._all([node.stop.remote() for node in self._nodes], SILENCE, "end")
-            if stopped and time.monotonic() - stopped > self._told["gang"]["grace"] + SLACK:
+            judge(beats)
+            time.sleep(BEAT)
+        self._all([node.stop.remote() for node in self._nodes], SILENCE, "end")
+        until = time.monotonic() + self._told["gang"]["grace"] + SLACK
+        while time.monotonic() < until:
+            beats = self._all([node.beat.remote() for node in self._nodes], SILENCE, "answer")
+            self._hear(beats)
+            if all(beat["code"] is not None for beat in beats):
                 return
             time.sleep(BEAT)
 

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -195,8 +194,3 @@ def folder_of(root: str, service: str, gang: str) -> str:
     made = above / gang
     made.mkdir(exist_ok=True)
     return str(made)
-
-
-def gave_up(status: Mapping[str, Any] | None) -> bool:
-    """Whether a record says that the gang will not start again."""
-    return bool(status and status["phase"] in ("failed", "succeeded", "cancelled"))
