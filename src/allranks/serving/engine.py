@@ -31,6 +31,8 @@ LAST_WORDS = 0.3
 rank that broke it is seen to have ended first."""
 FRONT_WAIT = 60.0
 """Seconds for the HTTP process to have its port and its tokenizer; the model takes longer."""
+FRONT_SILENT = 20.0
+"""Seconds without an answer of the HTTP process to the news after which the gang is given up: nobody can reach it."""
 FIRST_ANSWER = 600.0
 """Seconds for one request at warm-up: kernels may be compiled for it."""
 NEWS = 0.5
@@ -98,6 +100,7 @@ class Rank:
         self._told: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._ending = threading.Lock()
         self._up = threading.Event()
+        self._heard = 0.0
         self._draining = False
         self._live: set[str] = set()
         self._warm: dict[str, threading.Event] = {}
@@ -212,6 +215,7 @@ class Rank:
     def _listen(self) -> None:
         """What the front wants, until it is gone."""
         for message in self.pipe.heard():
+            self._heard = time.monotonic()
             if message["op"] == "up":
                 self._up.set()
             elif message["op"] == "add":
@@ -262,11 +266,17 @@ class Rank:
             self.pipe.say(op="out", out=told)
 
     def _report(self) -> None:
-        while True:
-            loop = self.loop
-            assert loop is not None  # it is told of once it runs
-            if (processor := loop.batch_processor) is None:
-                return  # it has ended
+        """Tell the front how the loop does, which it answers, until the loop has ended."""
+        loop = self.loop
+        assert loop is not None  # it is told of once it runs
+        looked = self._heard = time.monotonic()
+        while (processor := loop.batch_processor) is not None:
+            now = time.monotonic()
+            if now - looked > FRONT_SILENT / 2:
+                self._heard = now  # this process itself was held up
+            if now - self._heard > FRONT_SILENT:
+                self._broken(f"the HTTP process has said nothing for {FRONT_SILENT:g} s")
+            looked = now
             scheduler = processor.scheduler
             self.pipe.say(
                 op="news",

@@ -142,6 +142,7 @@ class Link:
             self._moved = time.monotonic()
         self.news = message
         self.metrics.follow(message)
+        self._tell(op="here")
 
     def _on_out(self, message: dict[str, Any]) -> None:
         now = time.monotonic()
