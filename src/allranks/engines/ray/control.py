@@ -203,8 +203,6 @@ def _where(plan: Plan) -> dict[str, Any]:
     if address.startswith("ray://"):
         raise EngineError(f"{address} is Ray's client, which cannot start Serve; name the head's own: HOST:6379")
     key = service.api_key
-    if key is not None and key.secret:
-        raise SpecError("api_key.secret: there is no Secret to read here; use api_key.env or api_key.file")
     source = key.model_dump(exclude_none=True) if key is not None else {}
     try:
         read_key(**source)

@@ -59,6 +59,10 @@ def plan_service(service: Service, folder: Path) -> Plan:
         from allranks.engines.ray import kuberay
 
         return kuberay.plan(service, folder)
+    if service.api_key is not None and service.api_key.secret:
+        raise SpecError(
+            "api_key.secret: only a RayService has Secrets (engines.ray.kuberay); use api_key.env or api_key.file"
+        )
     here = is_here(service)
     document = merge(config(service, folder, here), service.engines.ray.manifest)
     notes, spec = tuple(_notes(service, here)), dump(_absolute(service, folder))
@@ -228,8 +232,6 @@ def unhonoured(service: Service, why_not: Mapping[str, str]) -> Iterator[str]:
 
 
 def _notes(service: Service, here: bool) -> Iterator[str]:
-    if here and service.api_key is not None and service.api_key.secret:
-        raise SpecError("api_key.secret: there are no Secrets on this machine; use api_key.env or api_key.file")
     yield from unhonoured(service, WHY_NOT)
     if not here:
         yield "Ray's hosts need what the ranks import (allranks[serve,ray]) and the model at the same path"
