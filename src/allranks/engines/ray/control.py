@@ -101,10 +101,11 @@ class RayEngine:
             return _cluster().submit(plan, detach=detach)
         if not find_spec("ray"):
             raise EngineError(MISSING)
+        told = {"config": document, **_where(plan)}
         _free_the_name(run)
         run.path.mkdir(mode=0o700, parents=True)
         write_whole(str(run.path / "spec.yaml"), plan.spec)
-        write_whole(str(run.plan), json.dumps({"config": document, **_where(plan)}))
+        write_whole(str(run.plan), json.dumps(told))
         keeper, lifeline = _start(run, detach)
         if not until(lambda: run.record.exists() or keeper.poll() is not None, FIRST_RECORD) or not run.record.exists():
             keeper.kill()
