@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from allranks.engines.engine import LogFilter
-from allranks.engines.ray import control, lines
+from allranks.engines.ray import control, lines, telling
 from allranks.engines.ray.printed import Printed
 from allranks.engines.ray.rundir import RunDir
 
@@ -66,3 +67,22 @@ def test_what_a_node_prints_is_read_on_by_whole_lines_and_kept_within_its_bound(
         found = [line for line in printed.lines(9999) if "." not in line]
     assert found == [str(number) for number in range(2000 - len(found), 2000)]
     assert 100 < len(found) < 500
+
+
+def test_who_hears_a_door_elsewhere_gets_each_line_once_and_the_newest_where_it_comes_too_late() -> None:
+    nobody: Any = None
+    heard = telling.Telling(nobody, "chat", "uid")  # no head: it asks nobody
+    try:
+        heard._take({"lines": [told(number) for number in range(3)], "next": 3})
+        found, at = heard.since(0)
+        assert ([line[4].split()[1] for line in found], at) == (["0", "1", "2"], 3)
+        assert heard.since(at) == ([], 3)
+        heard._take({"lines": [told(number) for number in range(3, 3 + telling.MOST_LINES)], "next": 9})
+        found, at = heard.since(at)
+        assert (len(found), at) == (telling.MOST_LINES, 3 + telling.MOST_LINES)
+        heard._take({"lines": [told(7)], "next": 10})
+        assert [line[4].split()[1] for line in heard.since(at)[0]] == ["7"]
+        assert len(heard.since(0)[0]) == telling.MOST_LINES
+    finally:
+        heard.close()
+        heard.join(30)

@@ -16,7 +16,7 @@ from allranks.errors import EngineError, first_line
 
 TELL = ("python3", "-m", "allranks.engines.ray.tell")
 TOLD_WITHIN = 60.0
-"""Seconds for a process in the head's pod to reach Ray and the door."""
+"""Seconds for a process in the head's pod to reach Ray and the door; one that follows says something every second."""
 MOST_LINES = 20_000
 AGAIN = 3.0
 """Seconds until a process in the head's pod is started again."""
@@ -66,6 +66,7 @@ class Telling(threading.Thread):
         self._newest: dict[str, Any] | None = None
         self._lines: deque[Sequence[Any]] = deque(maxlen=MOST_LINES)
         self._count = self._next = self.users = 0
+        self._lock = threading.Lock()
         self._session: exec.Session | None = None
         self.note = ""
         self.start()
@@ -80,8 +81,9 @@ class Telling(threading.Thread):
 
     def since(self, at: int) -> tuple[list[Sequence[Any]], int]:
         """Lines from number ``at`` on, and the next number."""
-        count, kept_lines = self._count, list(self._lines)
-        return kept_lines[len(kept_lines) - max(count - at, 0) :] if count > at else [], count
+        with self._lock:
+            first = self._count - len(self._lines)
+            return list(self._lines)[max(at - first, 0) :], self._count
 
     def run(self) -> None:
         """Until it is closed."""
@@ -92,8 +94,8 @@ class Telling(threading.Thread):
                     self._hear(head)
                 except NoRight as error:
                     self.note = not_shown(error)
-                except EngineError:
-                    pass  # the head is going, or is not ready for it
+                except (EngineError, TimeoutError):
+                    pass  # the head is going, or is not ready for it, or its host is lost: it is tried again
                 self._newest = None
                 self._closing.wait(AGAIN)
 
@@ -101,7 +103,7 @@ class Telling(threading.Thread):
         command, partial = (*TELL, self._name, "--follow", "--since", str(self._next)), b""
         with exec.session(self._client, head.name, head.container, command, head.namespace, stdin=True) as session:
             self._session = session
-            while not self._closing.is_set() and (piece := session.read()) is not None:
+            while not self._closing.is_set() and (piece := session.read(TOLD_WITHIN)) is not None:
                 if piece[0] == exec.STDOUT:
                     *whole, partial = (partial + piece[1]).split(b"\n")
                     for line in whole:
@@ -109,8 +111,9 @@ class Telling(threading.Thread):
                             self._take(json.loads(line))
 
     def _take(self, told: dict[str, Any]) -> None:
-        self._lines.extend(told["lines"])
-        self._count += len(told["lines"])
+        with self._lock:  # who follows asks meanwhile
+            self._lines.extend(told["lines"])
+            self._count += len(told["lines"])
         self._newest, self._next, self.note = told, told["next"], ""
 
     def close(self) -> None:
