@@ -6,6 +6,7 @@ a SIGSTOP, and their timeouts bite the slow as well as the dead. A thread of its
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import pickle
@@ -75,20 +76,29 @@ def _accept(listener: socket.socket, token: bytes, world: int, until: float) -> 
     while sum(map(len, found.values())) < 2 * (world - 1):
         left = until - time.monotonic()
         if left <= 0:
+            for peer in (*found[PLAN].values(), *found[LIFE].values()):
+                peer.close()
             there = ", ".join(map(str, sorted(found[LIFE]))) or "none"
             raise Gone(f"of {world - 1} other ranks {there} connected within {JOIN:g} s; see what the others said last")
         listener.settimeout(left)
-        try:
+        with contextlib.suppress(OSError):  # nobody came
             peer, _ = listener.accept()
-            peer.settimeout(GREETING)
-            said, kind, rank = HELLO.unpack(_exactly(peer, HELLO.size))
-        except (OSError, Gone):
-            continue  # nobody came, or a stranger who says nothing
-        if hmac.compare_digest(said, token) and kind in found and 0 < rank < world:
-            found[kind][rank] = _ready(peer)
-        else:
-            peer.close()  # a stranger
+            peer.settimeout(min(GREETING, left))
+            if not _is_let_in(peer, token, world, found):
+                peer.close()
     return Peers(found[PLAN], found[LIFE])
+
+
+def _is_let_in(peer: socket.socket, token: bytes, world: int, found: dict[bytes, dict[int, socket.socket]]) -> bool:
+    """Hear who it is, and take down whom it is from; a stranger knows no token, or says nothing."""
+    try:
+        said, kind, rank = HELLO.unpack(_exactly(peer, HELLO.size))
+    except (OSError, Gone):
+        return False
+    if not (hmac.compare_digest(said, token) and kind in found and 0 < rank < world):
+        return False
+    found[kind][rank] = _ready(peer)
+    return True
 
 
 def _dial(address: str, port: int, token: bytes, kind: bytes, rank: int) -> socket.socket:
