@@ -90,7 +90,7 @@ def _accept(listener: socket.socket, token: bytes, world: int, until: float) -> 
 
 
 def _is_let_in(peer: socket.socket, token: bytes, world: int, found: dict[bytes, dict[int, socket.socket]]) -> bool:
-    """Hear who it is, and take down whom it is from; a stranger knows no token, or says nothing."""
+    """Hear who it is, and keep a rank's connection; a stranger knows no token, or says nothing."""
     try:
         said, kind, rank = HELLO.unpack(_exactly(peer, HELLO.size))
     except (OSError, Gone):

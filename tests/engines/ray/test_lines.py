@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from allranks.engines.engine import LogFilter
 from allranks.engines.ray import control, lines, telling
 from allranks.engines.ray.printed import Printed
 from allranks.engines.ray.rundir import RunDir
+from allranks.errors import UsageError
 
 MUCH = 2**30
 
@@ -28,6 +31,11 @@ def test_all_lines_of_the_newest_attempt_are_shown_however_many_there_are(tmp_pa
     assert numbers(run) == list(range(20_000))
     assert numbers(run, LogFilter(attempt=0)) == list(range(5))
     assert len(numbers(run, LogFilter(since=0))) == 20_005
+
+
+def test_what_was_printed_when_is_not_known_and_that_is_told() -> None:
+    with pytest.raises(UsageError, match="--since: lines that come by Ray have no times"):
+        control.ENGINE.logs("chat", LogFilter(after=1.0), follow=False)
 
 
 def test_lines_of_the_agents_are_left_out_and_that_some_were_lost_is_told(tmp_path: Path) -> None:

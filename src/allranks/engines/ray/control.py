@@ -21,7 +21,7 @@ from allranks.engines.kubernetes import client as api
 from allranks.engines.local.rundir import Holder, until
 from allranks.engines.ray import lines
 from allranks.engines.ray.rundir import RunDir, all_runs, clear, home
-from allranks.errors import EngineError, NotFound, SpecError
+from allranks.errors import EngineError, NotFound, SpecError, UsageError
 from allranks.node.cancel import write_cancel
 from allranks.node.environment import clean
 from allranks.node.files import write_whole
@@ -140,6 +140,8 @@ class RayEngine:
         return run.status()
 
     def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
+        if wanted.after is not None:
+            raise UsageError("--since: lines that come by Ray have no times; choose by --attempt, --rank, --node")
         if _is_elsewhere(name):
             return _cluster().logs(name, wanted, follow=follow)
         return _follow(find(name), wanted) if follow else _read(find(name), wanted)

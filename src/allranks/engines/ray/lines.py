@@ -31,4 +31,4 @@ def is_wanted(line: LogLine, wanted: LogFilter, newest: int) -> bool:
         return False
     if wanted.attempt is not None:
         return line.attempt == wanted.attempt
-    return line.attempt >= (newest if wanted.since is None and wanted.after is None else wanted.since or 0)
+    return line.attempt >= (newest if wanted.since is None else wanted.since)
