@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from allranks.serving import engine, peers, shard
+from allranks.serving import attention, layers, peers, shard
 from allranks.serving.lockstep import Loop, Outcome, config_for
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -83,7 +83,7 @@ class Run:
     """The loop, and when it handed out what."""
 
     def __init__(self, model: Any, how: str, context: int, rows: int) -> None:
-        plans = peers.Plans(peers.connect(os.environ["MASTER_ADDR"]) if WORLD > 1 else peers.Peers({}, {}), RANK)
+        plans = peers.Plans(peers.connect(os.environ.get("MASTER_ADDR", ""), WORLD), RANK)
         began = time.perf_counter()
         self.told: list[float] = []
         self.over = threading.Semaphore(0)
@@ -213,7 +213,7 @@ def main() -> None:
     parser.add_argument("--shard", default="transformers")
     options = parser.parse_args()
     rows = [int(number) for number in options.rows.split(",")]
-    device = engine._device()
+    device = shard.device_of_rank()
     shard.join(device, WORLD)
     how = options.shard if WORLD > 1 else "whole"
     model = (
@@ -225,10 +225,10 @@ def main() -> None:
         save(model, options.save)
     for number in rows if options.plain else []:
         plain(model, number, options.prompt, options.new)
-    attention = engine.choose_attention(model)
-    layers = "unfused" if options.unfused else engine.choose_layers(model)
+    attends = attention.choose(model)
+    whose = "unfused" if options.unfused else layers.choose(model)
     say(what="setting", shape=options.shape, card=torch.cuda.get_device_name(), ranks=WORLD, how=how,
-        attention=attention, layers=layers)  # fmt: skip
+        attention=attends, layers=whose)  # fmt: skip
     run = Run(model, how, options.context, max(rows))
     if options.temperature:
         run.sampling = {"temperature": options.temperature, "seed": 1}

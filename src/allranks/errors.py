@@ -50,3 +50,8 @@ class Unreachable(EngineError):
     """The engine does not answer now, and may in a moment. ``run`` is one that was there when it did."""
 
     run = ""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of any kind says, without the stacks that some put behind it; its kind where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

@@ -22,6 +22,11 @@ class Handler(BaseHTTPRequestHandler):
     server: Endpoint
 
     def do_GET(self) -> None:
+        if self.server.model == "stalls":
+            self.send_response(200)
+            self.send_header("content-length", "1000")
+            self.end_headers()
+            time.sleep(600)
         self._answer(200, {"data": [{"id": self.server.model}]} if self.server.model else {"data": []})
 
     def do_POST(self) -> None:
@@ -54,6 +59,8 @@ class Handler(BaseHTTPRequestHandler):
             if number == 2 and how == "polite":  # the HTTP is whole, the answer is not
                 self._chunk(b"")
                 return
+            if number == 2 and how == "odd":
+                self._event({"choices": [], "usage": {"tokens": 3}})
             self._event({"choices": [{"text": f"word{number} ", "finish_reason": None}]})
             time.sleep(EACH)
         else:

@@ -15,6 +15,7 @@ import pytest
 from allranks.bench.load.result import Spread
 from allranks.bench.load.wire import Endpoint as Where
 from allranks.bench.load.wishes import Wanted
+from allranks.cli import bench_serve
 from allranks.cli.main import call
 from tests.bench.endpoint import EACH, FIRST, Endpoint, endpoint
 
@@ -47,6 +48,7 @@ def test_latencies_are_those_of_the_server_and_its_own_count_of_tokens_is_believ
         ("cut", "cut", "in the midst of the answer"),
         ("polite", "cut", "ended without a finish_reason"),
         ("fails", "stream", "the gang broke"),
+        ("odd", "malformed", 'not as OpenAI\'s: {"choices": [], "usage": {"tokens": 3}}'),
         ("busy", "http 429", "I am busy"),
         ("broken", "http 500", "I am broken"),
         ("page", "cut", "without a finish_reason"),
@@ -139,6 +141,7 @@ def test_who_interrupts_gets_what_there_is_by_then(well: Endpoint) -> None:
     [
         (["ftp://x"], 2, "allowed is http://HOST:PORT or https://HOST:PORT"),
         (["http://127.0.0.1:1"], 69, "http://127.0.0.1:1/v1/models does not answer"),
+        (["http://a..b:1"], 69, "http://a..b:1/v1/models does not answer: a..b:1: "),
         (["x", "--clients", "0"], 2, "--clients: found '0'; allowed are numbers above 0, as in 1,8,64"),
         (["x", "--clients", "1", "--rate", "1"], 2, "--clients and --rate: allowed is one of them"),
         (["x", "--rate", "nan"], 2, "--rate: found 'nan'"),
@@ -158,8 +161,13 @@ def test_what_cannot_be_is_told_in_one_line(
 
 
 def test_an_endpoint_that_refuses_the_first_request_or_lists_no_model_is_told(
-    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(bench_serve, "MODELS_WAIT", 0.5)
+    with endpoint("stalls") as server:
+        assert call(["bench", "serve", server.url]) == 69
+        assert "/v1/models does not answer: no whole answer within 0.5 s" in capfd.readouterr().err
+    monkeypatch.undo()
     with endpoint("broken") as server:
         assert call(["bench", "serve", server.url]) == 69
         assert "the first request failed (http 500): I am broken" in capfd.readouterr().err

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from transformers import AutoModelForCausalLM, GenerationConfig
 
-from allranks.serving import engine, peers, shard
+from allranks.serving import attention, layers, peers, shard
 from allranks.serving.lockstep import Loop, Outcome, config_for
 
 NEW = 12
@@ -25,9 +25,9 @@ LENGTHS = (5, 17, 40, 9, 64, 33)
 def main() -> None:
     folder, count, concurrent, wanted = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
     world = int(os.environ["WORLD_SIZE"])
-    device = engine._device()
+    device = shard.device_of_rank()
     shard.join(device, world)
-    plans = peers.Plans(peers.connect(os.environ["MASTER_ADDR"]), dist.get_rank())
+    plans = peers.Plans(peers.connect(os.environ["MASTER_ADDR"], world), dist.get_rank())
     for name in wanted:
         how, _, architecture = name.partition("/")
         check(str(folder / architecture), how, name, plans, device, count, concurrent)
@@ -45,8 +45,8 @@ def check(
     prompts = [torch.randint(3, whole.config.vocab_size, (length,), generator=random).tolist() for length in lengths]
     wanted = [alone(whole, prompt) for prompt in prompts] if dist.get_rank() == 0 else []
     model = shard.load(path, how, torch.float32, device)
-    engine.choose_attention(model)
-    layers = engine.choose_layers(model)
+    attention.choose(model)
+    whose = layers.choose(model)
     said: dict[str, list[int]] = {}
     over = threading.Semaphore(0)
     errors: list[str] = []
@@ -74,7 +74,7 @@ def check(
         right = [said.get(str(number)) == tokens for number, tokens in enumerate(wanted)]
         print(
             f"RESULT {name} {sum(right)}/{len(right)} {errors[:1]}"
-            + (f" layers: {layers}" if device.type == "cuda" else ""),
+            + (f" layers: {whose}" if device.type == "cuda" else ""),
             flush=True,
         )
         loop.stop(block=True, timeout=10)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from allranks.node import processes
 from allranks.node.listen import free_port
 from tests.gangs.gang import CLI
 from tests.serving.models import save, save_tokenizer
@@ -61,12 +62,26 @@ def test_ranks_that_are_killed_or_stopped_break_requests_at_once_and_the_gang_se
             wait("it serves again", service.ready, seconds=120)
             answer = service.ask("/generate", {"prompt": "The for", "max_tokens": 9, "temperature": 0})[1]
             assert answer["text"] == wanted
+        old = service.ranks()
+        os.kill(old[0], signal.SIGTERM)  # by somebody who is not its agent: it ends well, and is missed all the same
+        wait("it is over", lambda: service.ranks()[0] != old[0], seconds=120)
+        wait("it serves again", service.ready, seconds=120)
         causes = json.loads(service.cli("status", "broken", "-o", "json").stdout)["causes"]
         named = [(cause["rank"], cause["kind"]) for cause in causes]
-        assert named == [(1, "signal"), (1, "hang"), (0, "hang"), (0, "signal")], causes
+        assert named == [(1, "signal"), (1, "hang"), (0, "hang"), (0, "signal"), (0, "exit")], causes
         told = service.cli("status", "broken").stdout
-        assert "restarts 4 of 9" in told
+        assert "restarts 5 of 9" in told
         assert "rank 1 on node 0: killed by SIGKILL" in told
+
+
+def test_an_http_process_that_is_stopped_is_given_up_with_its_gang(place: Path, model: Path) -> None:
+    with serving(place, model, "stuck", "failure: {restarts: 3}\n") as service:
+        old, found = service.ranks(), processes.listener(service.port)
+        assert found is not None
+        os.kill(found[0], signal.SIGSTOP)
+        wait("the gang is another", lambda: service.ranks()[0] not in (old[0], None), seconds=120)
+        wait("it serves again", service.ready, seconds=120)
+        assert "the HTTP process has said nothing for 20 s" in service.cli("logs", "stuck", "--attempt", "0").stdout
 
 
 def test_who_ends_a_service_lets_running_requests_end(place: Path, model: Path) -> None:

@@ -40,6 +40,9 @@ def test_a_whole_folder_tells_what_the_model_is(tmp_path: Path) -> None:
         ({"config.json": "-"}, "has no config.json; name the folder that save_pretrained wrote"),
         ({"config.json": "{"}, "cannot read"),
         ({"config.json": "[]"}, "does not hold a mapping"),
+        ({"config.json": '{"num_attention_heads": "many"}'}, "config.json is not as a model's is: invalid literal"),
+        ({"config.json": '{"text_config": ["a"]}'}, "config.json is not as a model's is"),
+        ({"model.safetensors.index.json": '{"weight_map": ["a"]}'}, "names no weights (weight_map); copy the model"),
         ({"tokenizer.json": "-"}, "has no tokenizer; save it there with tokenizer.save_pretrained"),
         ({"model.safetensors": "-"}, "has no weights (*.safetensors); is the download complete?"),
         (
@@ -61,6 +64,13 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_heads_that_do_not_divide_are_refused_with_the_numbers_that_do(ranks: int, allowed: str) -> None:
     with pytest.raises(Unfit, match=f"cannot be shared by {ranks} ranks; allowed are {allowed} ranks"):
         choose(llama(), ranks, "auto")
+
+
+def test_what_a_config_does_not_say_is_not_taken_for_no_heads() -> None:
+    with pytest.raises(Unfit, match="does not say how many attention heads"):
+        choose(llama(heads=0, kv_heads=0), 2, "auto")
+    with pytest.raises(Unfit, match="nothing here can cut rwkv"):  # it has none, and no other number would help
+        choose(llama("rwkv", heads=0, kv_heads=0), 2, "auto")
 
 
 def test_what_cuts_the_model_is_chosen_by_its_architecture() -> None:

@@ -51,6 +51,7 @@ def test_the_page_tells_the_state_of_the_gang_asks_for_the_key_and_shows_the_ans
 
     browser.js("ask('The for statement')")
     assert "no valid key" in browser.until("document.querySelector('.error')?.textContent")
+    assert browser.js("turns.length") == 0  # else a template that wants turns to alternate refuses every further one
 
     browser.js(f"document.getElementById('key').value = '{KEY}'; document.getElementById('tokens').value = 60")
     browser.js(WATCH)

@@ -52,10 +52,10 @@ def test_an_answer_ends_before_a_text_to_stop_at_also_when_tokens_cut_it(texts: 
 def test_a_chat_becomes_a_prompt_and_what_a_template_refuses_is_told(texts: Texts) -> None:
     from allranks.serving.front.errors import Refused
 
-    assert texts.text(texts.chat([{"role": "user", "content": "hi"}])) == "hi\n"
+    assert texts.of_chat([{"role": "user", "content": "hi"}]) == "hi\n"
     texts.tokenizer.chat_template = "{{ raise_exception('only users') }}"
     with pytest.raises(Refused, match="only users"):
-        texts.chat([{"role": "user", "content": "hi"}])
+        texts.of_chat([{"role": "user", "content": "hi"}])
     texts.tokenizer.chat_template = None
     with pytest.raises(Refused, match="no chat template"):
-        texts.chat([{"role": "user", "content": "hi"}])
+        texts.of_chat([{"role": "user", "content": "hi"}])

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1
 OUR_KEY = "OPENAI_API_KEY"
+MODELS_WAIT = 30.0
+"""Seconds for the endpoint to list its models."""
 
 
 @click.command()
@@ -114,11 +116,16 @@ async def _model(endpoint: Endpoint) -> str:
 
     exchange = Exchange(endpoint)
     where = f"http{'s' if endpoint.secure else ''}://{endpoint.host}:{endpoint.port}{endpoint.base}/v1/models"
+
+    async def listed() -> bytes:
+        await exchange.ask("GET", "/v1/models")
+        return await exchange.whole()
+
     try:
-        await asyncio.wait_for(exchange.ask("GET", "/v1/models"), 30)
-        body = b"\n".join([line async for line in exchange.lines()])
+        body = await asyncio.wait_for(listed(), MODELS_WAIT)
     except (Failed, asyncio.TimeoutError) as error:
-        raise EngineError(f"{where} does not answer: {str(error) or 'no answer within 30 s'}") from error
+        why = str(error) or f"no whole answer within {MODELS_WAIT:g} s"
+        raise EngineError(f"{where} does not answer: {why}") from error
     finally:
         exchange.close()
     if exchange.status in (401, 403):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,8 @@ import click
 
 from allranks import engines
 from allranks.cli import say
-from allranks.errors import EngineError, SpecError, UsageError
+from allranks.errors import EngineError, SpecError, Unreachable, UsageError
+from allranks.serving import probe
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Engine, Plan, Run
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SPEC = "service.yaml"
 POLL = 0.2
+PATIENCE = 5.0
+"""Seconds for an answer to whether the service can be used: a server of the user's own may have to look."""
 
 
 @click.command()
@@ -48,13 +52,14 @@ def command(spec: str | None, engine: str, detach: bool, **options: Any) -> int:
         raise EngineError(f"engine {engine} cannot be used here: {reason}")
     service, folder = _service(spec, options)
     plan = plan_of(chosen, service, folder)
+    detach = detach or service.replicas > 1  # lines of several gangs would tell nothing
     with say.notes(plan.notes):
         run = chosen.submit(plan, detach=detach)
     if isinstance(chosen, CanAnswer):
         ready: Callable[[], bool] = partial(chosen.answers, plan)
     else:
-        ready = partial(_answers, plan.address + service.ready)
-    if detach or service.replicas > 1:  # lines of several gangs would tell nothing
+        ready = partial(probe.answers, plan.address + service.ready, PATIENCE)
+    if detach:
         return _until_ready(run, ready, plan.address)
     say.line(f"{run.name} will answer at {plan.address}")
     from allranks.cli.follow import follow
@@ -116,31 +121,27 @@ def _changes(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
 
 
 def _until_ready(run: Run, ready: Callable[[], bool], address: str) -> int:
-    """Say what is awaited until the service answers; its exit code if it ends before."""
-    import time
-
-    from allranks.cli import words
+    """Say what is awaited until the service answers; its exit code if it ends before, or is ended by a signal."""
+    from allranks.cli import signals, words
     from allranks.cli.news import News
 
     news = News()
-    while not (status := run.status()).is_over:
-        say.lines(news.of(status, time.monotonic()))
-        if ready():
-            say.line(f"{run.name} answers at {address}; end it with: allranks cancel {run.name}")
-            click.echo(address)
-            return 0
-        time.sleep(POLL)
+    with signals.collected() as received:
+        while not (status := run.status()).is_over:
+            say.lines(news.of(status, time.monotonic()))
+            if received:
+                signals.cancel(run, received.pop())
+            elif _is_ready(ready):
+                say.line(f"{run.name} answers at {address}; end it with: allranks cancel {run.name}")
+                click.echo(address)
+                return 0
+            time.sleep(POLL)
     say.lines(words.ending(status))
     return status.exit_code or 70
 
 
-def _answers(probe: str) -> bool:
-    import urllib.error
-    import urllib.request
-
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is on this machine
+def _is_ready(ready: Callable[[], bool]) -> bool:
     try:
-        with opener.open(probe, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError, ValueError):
-        return False
+        return ready()
+    except Unreachable:
+        return False  # the status says so, and ends the wait when it lasts

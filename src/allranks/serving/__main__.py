@@ -13,12 +13,11 @@ def main() -> None:
     options = parse(sys.argv[1:])
     try:
         _quiet()
-        from allranks.serving.engine import Rank, told
+        from allranks.serving.engine import run
     except ModuleNotFoundError as error:
         print(f"serving: {error}; install it where the ranks run: pip install 'allranks[serve]'", file=sys.stderr)
         sys.exit(UNFIT)
-    with told():
-        Rank(options).serve()
+    run(options)
 
 
 def _quiet() -> None:

@@ -16,7 +16,12 @@ LARGEST_HEAD = 256
 
 
 def choose(model: Any) -> str:
-    """Set the fastest attention that this model can have here; return its name, with the reason where it is slow."""
+    """Set the fastest attention that this model can have here; return its name, with the reason where it is slow.
+
+    On a CPU that is the one that it has already.
+    """
+    if model.device.type != "cuda":
+        return str(model.config._attn_implementation)
     from transformers.utils.import_utils import is_flash_attn_2_available, is_flash_attn_3_available
 
     why_not = unfit(model)

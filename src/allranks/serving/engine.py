@@ -5,7 +5,6 @@ Rank 0 speaks with the front, the process that has the HTTP port; the other rank
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import queue
 import signal
@@ -13,15 +12,15 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
-from allranks.serving import folder, peers, shard
-from allranks.serving.folder import UNFIT, NotNow, Unfit
+from allranks.serving import attention, folder, layers, peers, shard
+from allranks.serving.folder import NOT_NOW, UNFIT, NotNow, Unfit
 from allranks.serving.front import process
 from allranks.serving.lockstep import Loop, Outcome, config_for
 from allranks.serving.options import Options
@@ -32,8 +31,10 @@ LAST_WORDS = 0.3
 rank that broke it is seen to have ended first."""
 FRONT_WAIT = 60.0
 """Seconds for the HTTP process to have its port and its tokenizer; the model takes longer."""
-BROKEN = 75
-FUSED = "fused"
+FRONT_SILENT = 20.0
+"""Seconds without an answer of the HTTP process to the news after which the gang is given up: nobody can reach it."""
+FIRST_ANSWER = 600.0
+"""Seconds for one request at warm-up: kernels may be compiled for it."""
 NEWS = 0.5
 """Seconds between two reports of how the loop does."""
 
@@ -92,63 +93,74 @@ class Rank:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.rank, self.world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-        self.device = _device()
+        self.device = shard.device_of_rank()
         self.front = Front(options) if self.rank == 0 else None
         self.pipe: Pipe | NoFront = self.front.pipe if self.front else NoFront()
         self.loop: Loop | None = None
         self._told: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._ending = threading.Lock()
         self._up = threading.Event()
+        self._heard = 0.0
         self._draining = False
         self._live: set[str] = set()
         self._warm: dict[str, threading.Event] = {}
 
-    def serve(self) -> None:
-        """Everything. Raises Unfit for a model that cannot be served so, peers.Gone when the ranks do not meet."""
+    def serve(self) -> int:
+        """Everything; returns what to exit with. Raises Unfit, NotNow, and peers.Gone when the ranks do not meet."""
         signal.signal(signal.SIGTERM, lambda number, _: self._told.put(number))
+        threading.excepthook = self._thread_died
         if self.front:
             threading.Thread(target=self._listen, name="front", daemon=True).start()
         began = time.monotonic()
         path = folder.fetch(self.options.model)
         facts = folder.look(Path(path))
-        how, why = folder.choose(facts, self.world, self.options.shard)
-        self._say(f"loading {path}" + (f", cut by {how}: {why}" if self.world > 1 else ""), state="loading")
-        shard.join(self.device, self.world)
-        met = peers.connect(os.environ.get("MASTER_ADDR", "127.0.0.1")) if self.world > 1 else peers.Peers({}, {})
-        watch = peers.Watch(met, self._silence(), lambda: self.loop.beats if self.loop else 0, self._broken)
-        watch.start()
         context = min(self.options.context or facts.context, facts.context)
-        self.loop = loop = self._start_loop(path, how, met, context)
+        watch = self._start(path, facts, context)
         self._say(f"warming up after {time.monotonic() - began:.1f} s", state="warming up")
-        if self.rank == 0:
-            longest = self._warm_up(facts.vocabulary, context)
-            watch.arm(max(self.options.stall, 5 * longest))
-            if not self._up.wait(FRONT_WAIT):
-                raise Unfit(f"the HTTP process is not there after {FRONT_WAIT:g} s")
-            took = time.monotonic() - began
-            self._say(f"ready after {took:.1f} s: {self.world} x {self.device.type}, {context} tokens", state="ready")
-            self.pipe.say(op="ready", context=context, vocabulary=facts.vocabulary, pid=os.getpid())
-            threading.Thread(target=self._report, name="news", daemon=True).start()
-            self._serve_until_told()
-        else:
-            watch.arm(10 * self.options.stall)  # rank 0 judges; this is for when it cannot
-            assert loop._generation_thread is not None  # start() made it
-            loop._generation_thread.join()
+        if self.rank:
+            return self._follow(watch)
+        watch.arm(max(self.options.stall, 5 * self._warm_up(facts.vocabulary, context)))
+        if not self._up.wait(FRONT_WAIT):
+            raise NotNow(f"the HTTP process has no port or no tokenizer after {FRONT_WAIT:g} s; see what it said")
+        took = time.monotonic() - began
+        self._say(f"ready after {took:.1f} s: {self.world} x {self.device.type}, {context} tokens", state="ready")
+        self.pipe.say(op="ready", context=context, vocabulary=facts.vocabulary, pid=os.getpid())
+        threading.Thread(target=self._report, name="news", daemon=True).start()
+        return self._serve_until_told()
+
+    def _follow(self, watch: peers.Watch) -> int:
+        """Step along with rank 0 until it ends the loop."""
+        watch.arm(10 * self.options.stall)  # rank 0 judges; this is for when it cannot
+        assert self.loop is not None
+        assert self.loop._generation_thread is not None  # start() made it
+        self.loop._generation_thread.join()
+        return 0
 
     def _silence(self) -> float:
         return self.options.silence or (1.0 if self.device.type == "cuda" else 2.0)
 
     # ---- to the point of being ready
 
+    def _start(self, path: str, facts: folder.Model, context: int) -> peers.Watch:
+        """Meet the other ranks and have the loop run, watched."""
+        how, why = folder.choose(facts, self.world, self.options.shard)
+        self._say(f"loading {path}" + (f", cut by {how}: {why}" if self.world > 1 else ""), state="loading")
+        shard.join(self.device, self.world)
+        met = peers.connect(os.environ.get("MASTER_ADDR", "127.0.0.1"), self.world)
+        watch = peers.Watch(met, self._silence(), lambda: self.loop.beats if self.loop else 0, self._broken)
+        watch.start()
+        self.loop = self._start_loop(path, how, met, context)
+        return watch
+
     def _start_loop(self, path: str, how: str, met: peers.Peers, context: int) -> Loop:
         options = self.options
         dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
         model = shard.load(path, how, dtype, self.device)
-        self._say(f"attention: {choose_attention(model)}")
-        layers = choose_layers(model)
-        self._say(f"layers: {layers}")
+        self._say(f"attention: {attention.choose(model)}")
+        whose = layers.choose(model)
+        self._say(f"layers: {whose}")
         share = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        level = 0 if layers == FUSED else options.compile
+        level = 0 if whose == layers.FUSED else options.compile
         config = config_for(model, context, options.concurrent, share, level=level)
         fewer = "lower limits.context or limits.concurrent, or serve it with more ranks"
         with (
@@ -177,14 +189,15 @@ class Rank:
         began, name = time.monotonic(), f"warm-{len(prompt)}"
         done = self._warm[name] = threading.Event()
         self.loop.add_request(prompt, request_id=name, max_new_tokens=4, streaming=True, eos_token_id=-1, **sampling)
-        if not done.wait(600):
-            raise Unfit("the first request was not answered within 10 minutes")
+        if not done.wait(FIRST_ANSWER):
+            raise NotNow(f"a request of {len(prompt)} tokens was not answered within {FIRST_ANSWER:g} s of warm-up")
         return time.monotonic() - began
 
     # ---- serving
 
-    def _serve_until_told(self) -> None:
-        self._told.get()  # SIGTERM: whoever ends the gang
+    def _serve_until_told(self) -> int:
+        """Until somebody ends the gang. To who did not ask for that, it is no success: the code is a signal's."""
+        number = self._told.get()
         self._draining = True
         self._say("draining", state="draining")
         self.pipe.say(op="drain")
@@ -197,10 +210,12 @@ class Rank:
         self.pipe.flush(2)
         if self.front:
             self.front.end(5)
+        return 128 + number
 
     def _listen(self) -> None:
         """What the front wants, until it is gone."""
         for message in self.pipe.heard():
+            self._heard = time.monotonic()
             if message["op"] == "up":
                 self._up.set()
             elif message["op"] == "add":
@@ -209,7 +224,9 @@ class Rank:
                 self._cancel(message["id"])
         assert self.front is not None  # only then is there anything to hear
         if not self._draining:
-            peers.leave(self.front.end(5) or BROKEN)  # it has said why: a port that is taken, no tokenizer
+            code = self.front.end(5)
+            _print(f"rank 0: the HTTP process has ended with {code}")  # it has said why, if it was not killed
+            peers.leave(code if code > 0 else NOT_NOW)
 
     def _add(self, message: dict[str, Any]) -> None:
         assert self.loop is not None  # the front asks only once it was told of readiness
@@ -249,11 +266,18 @@ class Rank:
             self.pipe.say(op="out", out=told)
 
     def _report(self) -> None:
-        while True:
-            loop = self.loop
-            if loop is None or loop.batch_processor is None:
-                return
-            scheduler = loop.batch_processor.scheduler
+        """Tell the front how the loop does, which it answers, until the loop has ended."""
+        loop = self.loop
+        assert loop is not None  # it is told of once it runs
+        looked = self._heard = time.monotonic()
+        while (processor := loop.batch_processor) is not None:
+            now = time.monotonic()
+            if now - looked > FRONT_SILENT / 2:
+                self._heard = now  # this process itself was held up
+            if now - self._heard > FRONT_SILENT:
+                self._broken(f"the HTTP process has said nothing for {FRONT_SILENT:g} s")
+            looked = now
+            scheduler = processor.scheduler
             self.pipe.say(
                 op="news",
                 beats=loop.beats,
@@ -266,6 +290,11 @@ class Rank:
 
     # ---- the end that nobody wanted
 
+    def _thread_died(self, died: threading.ExceptHookArgs) -> None:
+        """Whoever waited for that thread would wait for ever."""
+        threading.__excepthook__(died)
+        self._broken(f"thread {died.thread.name if died.thread else '?'} died: {died.exc_type.__name__}")
+
     def _loop_broke(self, error: BaseException) -> None:
         self._broken(f"{type(error).__name__}: {error}")
 
@@ -276,7 +305,7 @@ class Rank:
             self.pipe.say(op="broken", reason=reason)
             self.pipe.flush(LAST_WORDS)
             time.sleep(LAST_WORDS)
-            peers.leave(BROKEN)
+            peers.leave(NOT_NOW)
 
     def _say(self, text: str, state: str = "") -> None:
         if self.rank == 0:
@@ -285,53 +314,20 @@ class Rank:
                 self.pipe.say(op="state", state=state, text=text)
 
 
-def choose_attention(model: Any) -> str:
-    """The fastest kind of attention that there is here, set on the model; says which."""
-    if model.device.type != "cuda":
-        return str(model.config._attn_implementation)
-    from allranks.serving import attention
-
-    return attention.choose(model)
-
-
-def choose_layers(model: Any) -> str:
-    """Fuse the model's layers where that can be done; says whose they are."""
-    if model.device.type != "cuda":
-        return "transformers'"
-    if importlib.util.find_spec("triton") is None:
-        return "transformers', unfused: triton is not installed"
-    from allranks.serving import fused
-
-    if why_not := fused.unfit(model):
-        return f"transformers', unfused: {why_not}"
-    fused.fuse(model)
-    return FUSED
-
-
-def _device() -> torch.device:
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    torch.cuda.set_device(device)
-    return device
-
-
 def _print(text: str) -> None:
     print(f"serving: {text}", flush=True)
 
 
-@contextmanager
-def told() -> Iterator[None]:
-    """Turn what makes a rank end early into one line and an exit code."""
+def run(options: Options) -> NoReturn:
+    """Be one rank, and end the process: whatever ends it early is told, and holds it no longer."""
     try:
-        yield
-    except Unfit as error:
+        code = Rank(options).serve()
+    except (Unfit, NotNow, peers.Gone) as error:
         print(f"serving: {error}", file=sys.stderr, flush=True)
-        code = UNFIT
-    except (peers.Gone, NotNow) as error:
-        print(f"serving: {error}", file=sys.stderr, flush=True)
-        code = BROKEN
-    else:
-        code = 0
+        code = UNFIT if isinstance(error, Unfit) else NOT_NOW
+    except BaseException:  # noqa: BLE001 - the last rim: threads of libraries would not let the interpreter end
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
+    sys.stderr.flush()
     peers.leave(code)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from allranks.errors import first_line
+
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
 
 TRANSFORMERS = frozenset(
@@ -25,9 +27,8 @@ TRANSFORMERS = frozenset(
 DEEPSPEED = frozenset(["llama", "mistral", "phi", "qwen2", "qwen3", "starcoder2"])
 """The same under DeepSpeed's AutoTP, loaded piece by piece. With DeepSpeed 0.19.8 others fail so, or are wrong."""
 
-
-UNFIT = 65
-"""What a rank exits with that found its model Unfit: another start would find the same."""
+UNFIT, NOT_NOW = 65, 75
+"""What a rank exits with that cannot serve: another start would find the same, or may go better."""
 
 
 class Unfit(Exception):
@@ -63,7 +64,10 @@ def look(folder: Path) -> Model:
         raise Unfit(f"{folder} lacks {', '.join(missing[:3])}{more}, which its index names; copy the model again")
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise Unfit(f"{folder} has no tokenizer; save it there with tokenizer.save_pretrained({str(folder)!r})")
-    return _model(config)
+    try:
+        return _model(config)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise Unfit(f"{folder / 'config.json'} is not as a model's is: {error}; copy the model again") from error
 
 
 def fetch(model: str) -> str:
@@ -76,9 +80,9 @@ def fetch(model: str) -> str:
     try:
         return str(snapshot_download(model, allow_patterns=["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]))
     except (GatedRepoError, RepositoryNotFoundError, HFValidationError) as error:
-        raise Unfit(f"no folder {model} here, and no such model on the hub: {str(error).splitlines()[0]}") from error
+        raise Unfit(f"no folder {model} here, and no such model on the hub: {first_line(error)}") from error
     except (ValueError, OSError) as error:
-        raise NotNow(f"no folder {model} here, and the hub does not give it: {str(error).splitlines()[0]}") from error
+        raise NotNow(f"no folder {model} here, and the hub does not give it: {first_line(error)}") from error
 
 
 def _model(config: dict[str, Any]) -> Model:
@@ -97,7 +101,10 @@ def _model(config: dict[str, Any]) -> Model:
 def _shards(folder: Path) -> Iterator[str]:
     """The files that hold weights, by their index where there is one."""
     for index in sorted(folder.glob("*.safetensors.index.json")) or sorted(folder.glob("*.bin.index.json")):
-        yield from set(_json(index).get("weight_map", {}).values())
+        named = _json(index).get("weight_map")
+        if not isinstance(named, dict):
+            raise Unfit(f"{index} names no weights (weight_map); copy the model again")
+        yield from set(named.values())
         return
     found = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
     if not found:
@@ -120,8 +127,13 @@ def choose(model: Model, ranks: int, wanted: str) -> tuple[str, str]:
     """What cuts the model (``transformers``, ``deepspeed``, or ``none`` for one rank), and why. Raises Unfit."""
     if ranks == 1:
         return "none", "one rank holds it all"
-    name = model.architecture or "this architecture"
+    chosen = _cutter(model, wanted)
     _must_divide(model, ranks)
+    return chosen
+
+
+def _cutter(model: Model, wanted: str) -> tuple[str, str]:
+    name = model.architecture or "this architecture"
     covered = {"transformers": model.architecture in TRANSFORMERS, "deepspeed": model.architecture in DEEPSPEED}
     if wanted != "auto":
         if not covered[wanted]:
@@ -140,6 +152,8 @@ def choose(model: Model, ranks: int, wanted: str) -> tuple[str, str]:
 
 def _must_divide(model: Model, ranks: int) -> None:
     most = math.gcd(model.heads, model.kv_heads)
+    if most < 1:
+        raise Unfit("config.json does not say how many attention heads the model has; copy the model again")
     if ranks > most or most % ranks:
         allowed = ", ".join(str(number) for number in range(1, most + 1) if most % number == 0)
         found = f"{model.heads} attention heads and {model.kv_heads} key-value heads"

@@ -22,11 +22,12 @@ Outcome = tuple[str, list[int], bool, str]
 
 
 class Loop(ContinuousBatchingManager):  # type: ignore[misc]
-    """The manager of transformers 5.24 with seven things changed.
+    """The manager of transformers 5.24 with some things changed.
 
     The control plane is one-way; the ranks that follow never sleep; each request has its own sampling; tokens go to
-    ``deliver`` as they come, all of a step at once; on a GPU ``Batches`` prepares what only decodes, and
-    ``Graphs`` says what is captured; and an error that ends the loop goes to ``broke``.
+    ``deliver`` as they come, all of a step at once; what only decodes is prepared by ``Batches`` on a GPU, where
+    ``Graphs`` says what is captured, and by ``Rows`` on a CPU, where ``sums`` are made by the control plane's
+    connections; and an error that ends the loop goes to ``broke``.
     ``how`` is what cut the model.
     """
 

@@ -6,6 +6,7 @@ a SIGSTOP, and their timeouts bite the slow as well as the dead. A thread of its
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import pickle
@@ -16,7 +17,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -28,6 +29,8 @@ BEAT = 0.2
 """Seconds between two signs of life."""
 JOIN = 60.0
 """Seconds for all ranks to connect, once torch.distributed has them together."""
+GREETING = 5.0
+"""Seconds for who has connected to say who it is."""
 
 
 class Gone(Exception):
@@ -41,22 +44,21 @@ class Peers:
         self.plans, self.lives = plans, lives
 
 
-def connect(address: str, timeout: float = JOIN) -> Peers:
-    """Connect all ranks of the initialised gang, every one calling this. ``address`` is rank 0's own (MASTER_ADDR).
+def connect(address: str, world: int) -> Peers:
+    """Connect the ``world`` ranks of the gang, every one calling this. ``address`` is rank 0's own (MASTER_ADDR).
 
-    Raises Gone when they are not all there within ``timeout`` seconds.
+    Raises Gone when they are not all there within JOIN seconds.
     """
-    rank, world = dist.get_rank(), dist.get_world_size()
     if world == 1:
         return Peers({}, {})
+    rank = dist.get_rank()
     token = secrets.token_bytes(32)
     listener = _listen(address, 2 * world) if rank == 0 else None
     meeting = [(listener.getsockname()[1], token) if listener else None]
     dist.broadcast_object_list(meeting, src=0)
-    until = time.monotonic() + timeout
     if listener:
         with listener:
-            return _accept(listener, token, world, until)
+            return _accept(listener, token, world, time.monotonic() + JOIN)
     assert meeting[0] is not None  # rank 0's, by now
     port, token = meeting[0]
     return Peers({0: _dial(address, port, token, PLAN, rank)}, {0: _dial(address, port, token, LIFE, rank)})
@@ -72,21 +74,31 @@ def _listen(address: str, backlog: int) -> socket.socket:
 def _accept(listener: socket.socket, token: bytes, world: int, until: float) -> Peers:
     found: dict[bytes, dict[int, socket.socket]] = {PLAN: {}, LIFE: {}}
     while sum(map(len, found.values())) < 2 * (world - 1):
-        listener.settimeout(max(until - time.monotonic(), 0.001))
-        try:
+        left = until - time.monotonic()
+        if left <= 0:
+            for peer in (*found[PLAN].values(), *found[LIFE].values()):
+                peer.close()
+            there = ", ".join(map(str, sorted(found[LIFE]))) or "none"
+            raise Gone(f"of {world - 1} other ranks {there} connected within {JOIN:g} s; see what the others said last")
+        listener.settimeout(left)
+        with contextlib.suppress(OSError):  # nobody came
             peer, _ = listener.accept()
-            peer.settimeout(5)
-            said, kind, rank = HELLO.unpack(_exactly(peer, HELLO.size))
-        except (OSError, Gone) as error:
-            if time.monotonic() > until:
-                there = sorted(found[LIFE])
-                raise Gone(f"of {world - 1} other ranks only {there} have connected in time") from error
-            continue
-        if hmac.compare_digest(said, token) and kind in found and 0 < rank < world:
-            found[kind][rank] = _ready(peer)
-        else:
-            peer.close()  # a stranger
+            peer.settimeout(min(GREETING, left))
+            if not _is_let_in(peer, token, world, found):
+                peer.close()
     return Peers(found[PLAN], found[LIFE])
+
+
+def _is_let_in(peer: socket.socket, token: bytes, world: int, found: dict[bytes, dict[int, socket.socket]]) -> bool:
+    """Hear who it is, and keep a rank's connection; a stranger knows no token, or says nothing."""
+    try:
+        said, kind, rank = HELLO.unpack(_exactly(peer, HELLO.size))
+    except (OSError, Gone):
+        return False
+    if not (hmac.compare_digest(said, token) and kind in found and 0 < rank < world):
+        return False
+    found[kind][rank] = _ready(peer)
+    return True
 
 
 def _dial(address: str, port: int, token: bytes, kind: bytes, rank: int) -> socket.socket:
@@ -251,6 +263,6 @@ def _nothing(timeout: float) -> list[Any]:
     return []
 
 
-def leave(code: int) -> None:
+def leave(code: int) -> NoReturn:
     """End the process whatever its threads are stuck in: not even CUDA can hold it."""
     os._exit(code)

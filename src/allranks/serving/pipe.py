@@ -23,24 +23,25 @@ class Pipe:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._lines = end.makefile("rb")
-        self._said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._idle = threading.Event()
+        self._said: queue.SimpleQueue[bytes | threading.Event] = queue.SimpleQueue()
         threading.Thread(target=self._write, name="to the front", daemon=True).start()
 
     def say(self, **message: Any) -> None:
         """Send one message, soon."""
-        self._idle.clear()
         self._said.put(encode(message))
 
     def flush(self, timeout: float) -> bool:
-        """Wait until all is sent, at most ``timeout`` seconds; whether that is so."""
-        return self._idle.wait(timeout)
+        """Wait until all that was said is sent, at most ``timeout`` seconds; whether that is so."""
+        sent = threading.Event()
+        self._said.put(sent)
+        return sent.wait(timeout)
 
     def heard(self) -> Iterator[Message]:
-        """Yield messages until the other end is closed."""
+        """Yield messages until the other end is closed; one that was broken off by that is none."""
         try:
             for line in self._lines:
-                yield json.loads(line)
+                if line.endswith(b"\n"):
+                    yield json.loads(line)
         except ConnectionResetError:
             return  # it had not read all that was said to it
 
@@ -50,8 +51,9 @@ class Pipe:
             while not self._said.empty():
                 waiting.append(self._said.get())
             try:
-                self._end.sendall(b"".join(waiting))
+                self._end.sendall(b"".join(one for one in waiting if isinstance(one, bytes)))
             except OSError:
                 return  # the front has gone; ``heard`` ends, and says so
-            if self._said.empty():
-                self._idle.set()
+            for one in waiting:
+                if isinstance(one, threading.Event):
+                    one.set()

@@ -15,11 +15,21 @@ import torch
 import torch.distributed as dist
 from safetensors import SafetensorError
 
+from allranks.errors import first_line
 from allranks.serving import room
 from allranks.serving.folder import Unfit
 
 TIMEOUT = timedelta(seconds=60)
 """Of collectives on the CPU and of eager ones on a GPU. The watch notices sooner; this is what is left if it cannot."""
+
+
+def device_of_rank() -> torch.device:
+    """This rank's own GPU, made the current one, or the CPU where there is none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    return device
 
 
 def join(device: torch.device, world: int) -> None:
@@ -47,8 +57,7 @@ def load(folder: str, how: str, dtype: torch.dtype | str, device: torch.device) 
     except ConnectionError:
         raise  # a peer's end, no fault of the model's
     except (OSError, KeyError, ValueError, SafetensorError) as error:
-        said = next(iter(str(error).splitlines()), type(error).__name__)
-        raise Unfit(f"the model in {folder} cannot be loaded: {said}") from error
+        raise Unfit(f"the model in {folder} cannot be loaded: {first_line(error)}") from error
 
 
 @contextmanager

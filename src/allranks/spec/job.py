@@ -207,8 +207,8 @@ class Logs(Part):
     limit: Annotated[
         Memory,
         about(
-            "Bytes kept of each rank's output in each attempt; beyond, the oldest part is cut away.",
-            f"local, {KUBERNETES}, runai",
+            "Bytes kept of each rank's output in each attempt, on ray of a service's in all, on each host and where it "
+            "was started; beyond, the oldest part is cut away."
         ),
     ] = Quantity.parse("1Gi")
 

@@ -38,11 +38,12 @@ class Limits(Part):
 class ApiKey(Part):
     """Where the key is that clients must send: it is never written down, logged or put on a command line."""
 
-    env: Annotated[EnvName | None, about("Variable of the shell that starts the service.", "local")] = None
-    file: Annotated[Text | None, about("File that holds the key and nothing else.", "local")] = None
-    secret: Annotated[Annotated[str, Field(pattern=SECRET_KEY)] | None, about("NAME/KEY of a Secret.", KUBERNETES)] = (
-        None
-    )
+    env: Annotated[EnvName | None, about("Variable of the shell that starts the service.", "local, ray")] = None
+    file: Annotated[Text | None, about("File that holds the key and nothing else.", "local, ray")] = None
+    secret: Annotated[
+        Annotated[str, Field(pattern=SECRET_KEY)] | None,
+        about("NAME/KEY of a Secret; on ray of a RayService's.", f"{KUBERNETES}, ray"),
+    ] = None
 
     @model_validator(mode="after")
     def _has_one_source(self) -> ApiKey:

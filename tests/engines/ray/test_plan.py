@@ -85,6 +85,7 @@ def test_what_is_printed_can_be_deployed() -> None:
         ),
         ("run: a\nlauncher: mpirun\nengines: {ray: {address: a, port: 9}}\n", "launcher mpirun: engine ray does not"),
         ("model: /m\nimage: a\napi_key: {env: A}\nengines: {ray: {kuberay: true}}\n", "set api_key.secret: NAME/KEY"),
+        ("model: /m\napi_key: {secret: a/b}\n" + CLUSTER, "api_key.secret: only a RayService has Secrets"),
         ("model: /m\nengines: {ray: {kuberay: true}}\n", "image: engine ray runs containers"),
     ],
 )

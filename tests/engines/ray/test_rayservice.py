@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from allranks.engines.engine import CanAnswer, NeedsRights, Plan
 from allranks.engines.kubernetes.pods import Pod
 from allranks.engines.kubernetes.reasons import Events
@@ -11,6 +13,7 @@ from allranks.engines.kubernetes.submit import in_order
 from allranks.engines.ray import rayservice
 from allranks.engines.ray.control import ENGINE
 from allranks.engines.ray.rayservice import compose
+from allranks.errors import Unreachable
 from allranks.node.status import NodeStatus, Status
 
 NONE = Events((), "chat")
@@ -69,6 +72,24 @@ def test_a_list_goes_by_the_object_alone_and_asks_nobody() -> None:
     nobody: Any = None
     listed = rayservice.ENGINE.listed(nobody, [service(READY), service(STARTS)])
     assert [status.phase for status in listed] == ["running", "pending"]
+
+
+def test_an_api_server_that_is_away_ends_nobody_who_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away:
+        def get(self, *_: object) -> None:
+            raise Unreachable("nobody answers at 10.0.0.1:6443\nand more")
+
+    client: Any = Away()
+    run = rayservice.RayServiceRun(rayservice.ENGINE, client, service(READY))
+    status = run.status()
+    assert (status.phase, status.notes) == (
+        "running",
+        ["it cannot be seen, and goes on without that: nobody answers at 10.0.0.1:6443"],
+    )
+    monkeypatch.setattr(rayservice, "PATIENCE", -1.0)
+    monkeypatch.setattr(rayservice, "LOOK", -1.0)
+    with pytest.raises(Unreachable):
+        run.status()
 
 
 def test_its_object_is_all_that_is_made() -> None:

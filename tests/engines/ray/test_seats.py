@@ -64,6 +64,7 @@ def test_a_new_door_learns_from_the_coordinators_what_the_old_one_knew() -> None
     cause = Cause(0, "node_lost", "2026-01-01T00:00:00.000Z", "why").to_json()
     door = Seats({**TOLD, "wants_key": True})
     assert door.join("z") == {"wait": "the key"}
+    assert "variable ALLRANKS_API_KEY of Ray's hosts" in door.why()
     base = {"number": 0, "attempt": 3, "used": 1, "causes": [cause], "key": "sesame"}
     door.hear("a", report(attempt=4, used=1, seat=base))
     assert door.key == "sesame"

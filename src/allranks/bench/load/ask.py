@@ -77,7 +77,7 @@ async def _hear(exchange: Exchange, wish: Wish, seen: Seen) -> None:
     if wish.streams:
         await _hear_stream(exchange, seen)
     else:
-        _take(_json(b"\n".join([line async for line in exchange.lines()])), seen)
+        _take(_json(await exchange.whole()), seen)
     if not seen.finish:
         raise Failed("cut", "the answer ended without a finish_reason")
 
@@ -97,6 +97,13 @@ def _take(value: Mapping[str, Any], seen: Seen) -> None:
     if value.get("error"):
         error = value["error"]
         raise Failed("stream", str(error.get("message") if isinstance(error, dict) else error)[:TEXT_LIMIT])
+    try:
+        _take_pieces(value, seen)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise Failed("malformed", f"not as OpenAI's: {json.dumps(value)[:80]}") from error
+
+
+def _take_pieces(value: Mapping[str, Any], seen: Seen) -> None:
     for choice in value.get("choices") or ():
         said = choice.get("text") or (choice.get("delta") or choice.get("message") or {}).get("content") or ""
         seen.finish = choice.get("finish_reason") or seen.finish
@@ -120,7 +127,7 @@ def _json(data: bytes) -> Mapping[str, Any]:
 
 async def _said(exchange: Exchange) -> str:
     """What the server says is wrong."""
-    body = b"\n".join([line async for line in exchange.lines()])
+    body = await exchange.whole()
     try:
         return str(json.loads(body)["error"]["message"])[:TEXT_LIMIT]
     except (ValueError, KeyError, TypeError):

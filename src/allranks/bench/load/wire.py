@@ -67,8 +67,9 @@ class Exchange:
             self._reader, self._writer = await asyncio.open_connection(
                 where.host, where.port, limit=LONGEST, ssl=ssl.create_default_context() if where.secure else None
             )
-        except OSError as error:
-            raise Failed("connect", f"{where.host}:{where.port}: {error.strerror or error}") from error
+        except (OSError, UnicodeError) as error:  # the latter of names that can be none
+            said = getattr(error, "strerror", None) or error
+            raise Failed("connect", f"{where.host}:{where.port}: {said}") from error
         try:
             self._writer.write(where.head(method, path, len(body)) + body)
             await self._read_head()
@@ -112,6 +113,10 @@ class Exchange:
             raise Failed("cut", "the connection ended in the midst of the answer") from error
         except (ValueError, asyncio.LimitOverrunError) as error:
             raise Failed("malformed", f"this is not HTTP: {error}") from error
+
+    async def whole(self) -> bytes:
+        """All of the body. Raises Failed."""
+        return b"\n".join([line async for line in self.lines()])
 
     def close(self) -> None:
         """Let go of the connection."""

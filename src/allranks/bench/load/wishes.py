@@ -11,34 +11,9 @@ from allranks.bench.load.ask import Wish
 
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 WORDS = [
-    "the",
-    "of",
-    "and",
-    "to",
-    "in",
-    "is",
-    "that",
-    "for",
-    "it",
-    "as",
-    "was",
-    "with",
-    "be",
-    "by",
-    "on",
-    "not",
-    "he",
-    "his",
-    "but",
-    "at",
-    "are",
-    "this",
-    "have",
-    "from",
-    "or",
-    "had",
-    "an",
-]
+    "the", "of", "and", "to", "in", "is", "that", "for", "it", "as", "was", "with", "be", "by", "on",
+    "not", "he", "his", "but", "at", "are", "this", "have", "from", "or", "had", "an",
+]  # fmt: skip
 """Each one token, with the space before it, in the vocabularies of the usual models."""
 
 

@@ -36,7 +36,7 @@ class Entrance:
 
     async def join(self, gang: str) -> dict[str, Any]:
         """A gang's coordinator is there and wants a seat."""
-        return self._door.seats.join(gang)
+        return self._door.join(gang)
 
     async def report(self, gang: str, report: dict[str, Any]) -> None:
         """What a coordinator tells twice a second."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -19,14 +20,16 @@ from allranks.engines.engine import LogFilter, LogLine, Plan
 from allranks.engines.kubernetes import client as api
 from allranks.engines.local.rundir import Holder, until
 from allranks.engines.ray import lines
-from allranks.engines.ray.node import answers
 from allranks.engines.ray.rundir import RunDir, all_runs, clear, home
-from allranks.errors import EngineError, NotFound, SpecError
+from allranks.errors import EngineError, NotFound, SpecError, UsageError
 from allranks.node.cancel import write_cancel
 from allranks.node.environment import clean
 from allranks.node.files import write_whole
 from allranks.node.processes import start_time
 from allranks.node.status import Status
+from allranks.serving import probe
+from allranks.serving.folder import Unfit
+from allranks.serving.key import read as read_key
 
 if TYPE_CHECKING:
     from allranks.engines.ray.rayservice import RayServiceRun, RayServices
@@ -36,8 +39,10 @@ if TYPE_CHECKING:
 SLACK = 60.0
 """Seconds that a cancelled service may take beyond its grace: Serve and Ray take their time to end."""
 FIRST_RECORD = 20.0
+"""Seconds for a keeper to have written down that it is there."""
 POLL = 0.2
 TAIL = 50
+"""Lines of a rank that are its last ones."""
 KEEPER_GONE = 70
 MISSING = "Ray is not installed; install: pip install 'allranks[ray]'"
 
@@ -83,10 +88,7 @@ class RayEngine:
         """Have the API server judge a RayService; a Serve config has nobody to ask before there is a cluster."""
         if "applications" in plan.documents[0]:
             raise EngineError("a Serve config has nobody to check it; a RayService has (engines.ray.kuberay: true)")
-        from allranks.engines.kubernetes import client
-        from allranks.engines.kubernetes.check import check_all
-
-        return check_all(client.connect(), plan.documents)
+        return _cluster().check(plan)
 
     def role(self, *, force_delete: bool = False) -> dict[str, Any]:
         return _cluster().role()
@@ -99,10 +101,11 @@ class RayEngine:
             return _cluster().submit(plan, detach=detach)
         if not find_spec("ray"):
             raise EngineError(MISSING)
+        told = {"config": document, **_where(plan)}
         _free_the_name(run)
         run.path.mkdir(mode=0o700, parents=True)
         write_whole(str(run.path / "spec.yaml"), plan.spec)
-        write_whole(str(run.plan), json.dumps({"config": document, **_where(plan)}))
+        write_whole(str(run.plan), json.dumps(told))
         keeper, lifeline = _start(run, detach)
         if not until(lambda: run.record.exists() or keeper.poll() is not None, FIRST_RECORD) or not run.record.exists():
             keeper.kill()
@@ -121,7 +124,7 @@ class RayEngine:
         if "applications" not in document:
             return _cluster().answers(plan)
         (application,) = document["applications"]
-        return answers(plan.address + application["args"]["ready"])
+        return probe.answers(plan.address + application["args"]["ready"])
 
     def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:
         if _is_elsewhere(name):
@@ -137,16 +140,18 @@ class RayEngine:
         return run.status()
 
     def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
+        if wanted.after is not None:
+            raise UsageError("--since: lines that come by Ray have no times; choose by --attempt, --rank, --node")
         if _is_elsewhere(name):
             return _cluster().logs(name, wanted, follow=follow)
         return _follow(find(name), wanted) if follow else _read(find(name), wanted)
 
     def tails(self, name: str, ranks: Collection[int]) -> Mapping[int, Sequence[str]]:
-        found: dict[int, list[str]] = {}
+        found: dict[int, deque[str]] = {}
         for line in _read(find(name), LogFilter(ranks=frozenset(ranks))):
             if line.rank is not None:
-                found.setdefault(line.rank, []).append(line.text)
-        return {rank: lines[-TAIL:] for rank, lines in found.items()}
+                found.setdefault(line.rank, deque(maxlen=TAIL)).append(line.text)
+        return {rank: list(newest) for rank, newest in found.items()}
 
 
 ENGINE = RayEngine()
@@ -201,17 +206,21 @@ def _where(plan: Plan) -> dict[str, Any]:
     if address.startswith("ray://"):
         raise EngineError(f"{address} is Ray's client, which cannot start Serve; name the head's own: HOST:6379")
     key = service.api_key
-    if key is not None and key.secret:
-        raise SpecError("api_key.secret: there is no Secret to read here; use api_key.env or api_key.file")
-    if key is not None and key.env and not os.environ.get(key.env):
-        raise SpecError(f"api_key.env: {key.env} is not set in this shell; export it first")
-    return {"address": address, "key": key.model_dump(exclude_none=True) if key is not None else {}}
+    source = key.model_dump(exclude_none=True) if key is not None else {}
+    try:
+        read_key(**source)
+    except Unfit as error:
+        raise SpecError(str(error)) from error
+    return {"address": address, "key": source}
 
 
 def _start(run: RunDir, detach: bool) -> tuple[subprocess.Popen[bytes], int | None]:
     """Start the keeper in a session of its own. It ends the service when our end of the lifeline closes unspoken."""
-    command = [sys.executable, "-m", "allranks.engines.ray.keeper", str(run.path)]
-    return child.start(command, run.path / "keeper.log", _environment(), detach=detach)
+    return child.start(_keeper(run), run.path / "keeper.log", _environment(), detach=detach)
+
+
+def _keeper(run: RunDir) -> list[str]:
+    return [sys.executable, "-m", "allranks.engines.ray.keeper", str(run.path)]
 
 
 def _environment() -> dict[str, str]:
@@ -232,8 +241,7 @@ def _last_words(run: RunDir) -> list[str]:
 
 def _end(run: RunDir, keeper: Holder) -> None:
     """Ask the keeper to end the service and wait until it has; kill it when it cannot: its own cluster ends then."""
-    grace = json.loads(run.plan.read_bytes())["config"]["applications"][0]["args"]["gang"]["grace"]
-    for number, timeout in ((signal.SIGTERM, grace + SLACK), (signal.SIGKILL, SLACK)):
+    for number, timeout in ((signal.SIGTERM, _grace(run) + SLACK), (signal.SIGKILL, SLACK)):
         if start_time(keeper.pid) == keeper.start:
             os.kill(keeper.pid, number)
         if until(lambda: run.keeper() != keeper, timeout):
@@ -241,13 +249,18 @@ def _end(run: RunDir, keeper: Holder) -> None:
     raise EngineError(f"service {run.name}: its keeper (pid {keeper.pid}) does not end, even when killed")
 
 
+def _grace(run: RunDir) -> float:
+    return float(json.loads(run.plan.read_bytes())["config"]["applications"][0]["args"]["gang"]["grace"])
+
+
 def _end_orphan(run: RunDir) -> None:
-    command = [sys.executable, "-m", "allranks.engines.ray.keeper", str(run.path), "end"]
-    with (run.path / "keeper.log").open("ab") as log:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), check=False
-        )
-    if done.returncode:
+    keeper, _ = child.start([*_keeper(run), "end"], run.path / "keeper.log", _environment(), detach=True)
+    try:
+        code = keeper.wait(_grace(run) + SLACK)
+    except subprocess.TimeoutExpired:
+        keeper.kill()
+        code = keeper.wait()
+    if code:
         raise EngineError(f"service {run.name} cannot be ended:\n" + "\n".join(_last_words(run)))
 
 
@@ -256,33 +269,24 @@ def _end_orphan(run: RunDir) -> None:
 
 def _read(run: RunDir, wanted: LogFilter) -> Iterator[LogLine]:
     """What is there now, of the newest attempt where no other is asked for."""
-    return lines.wanted_of(_lines(run, 0)[0], wanted)
+    newest = max((line.attempt for line in _all(run)), default=0)
+    yield from (line for line in _all(run) if lines.is_wanted(line, wanted, newest))
+
+
+def _all(run: RunDir) -> Iterator[LogLine]:
+    for kept, _ in run.kept():
+        yield from lines.of(kept)
 
 
 def _follow(run: RunDir, wanted: LogFilter) -> Iterator[LogLine | None]:
     """What is there and what comes, until the service is over."""
     at, newest = 0, run.status().attempt
     while True:
-        over = run.status().is_over
-        found, at = _lines(run, at)
-        for line in found:
-            if lines.is_wanted(line, wanted, newest):
-                yield line
-        if found:
-            continue
+        over = run.status().is_over  # asked first: its last lines were written before
+        for kept, reached in run.kept(at):
+            at = reached
+            yield from (line for line in lines.of(kept) if lines.is_wanted(line, wanted, newest))
         if over:
             return
         yield None
         time.sleep(POLL)
-
-
-def _lines(run: RunDir, at: int) -> tuple[list[LogLine], int]:
-    """Whole lines from an offset in the file on, and the next offset."""
-    try:
-        with run.lines.open("rb") as file:
-            file.seek(at)
-            data = file.read(2**20)
-    except FileNotFoundError:
-        return [], at
-    whole = data[: data.rfind(b"\n") + 1]
-    return list(lines.of(json.loads(text) for text in whole.splitlines())), at + len(whole)

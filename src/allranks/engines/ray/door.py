@@ -19,9 +19,9 @@ import aiohttp
 import yarl
 from starlette.types import Message, Receive, Scope, Send
 
-from allranks.engines.ray.node import KEY
 from allranks.engines.ray.seats import Seat, Seats
 from allranks.serving.front.errors import Refused
+from allranks.spec.service import KEY_VARIABLE
 
 CONNECT, PROBE = 2.0, 1.5
 """Seconds to reach a gang's node 0, and for its answer to a probe."""
@@ -39,12 +39,19 @@ class Door:
 
     def __init__(self, told: Mapping[str, Any]) -> None:
         self.seats = Seats(told)
-        self.seats.key = os.environ.get(KEY, "")
+        self.seats.key = os.environ.get(KEY_VARIABLE, "")
         self._lines: deque[list[Any]] = deque(maxlen=MOST_LINES)
         self._count = 0
         self._session: aiohttp.ClientSession | None = None
+        self._passing: set[_Passing] = set()
 
     # ---- coordinators
+
+    def join(self, gang: str) -> dict[str, Any]:
+        """A seat for a new gang (``Seats.join``)."""
+        found = self.seats.join(gang)
+        self._let_go()
+        return found
 
     def report(self, gang: str, report: dict[str, Any]) -> None:
         """What a coordinator tells: ``status``, ``address``, ``lines`` and how it ends, if it does."""
@@ -52,6 +59,14 @@ class Door:
         for line in report.get("lines", ()):
             self._count += 1
             self._lines.append([seat, *line])
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """End requests to gangs that are gone: where a host has lost its power, no connection tells."""
+        there = {seat.gang for seat in self.seats.taken()}
+        for passing in self._passing:
+            if passing.gang not in there:
+                passing.lost.set()
 
     def lines(self, since: int) -> dict[str, Any]:
         """Lines from number ``since`` on, as (gang, attempt, node, rank, text); how many are gone; the next number."""
@@ -75,11 +90,14 @@ class Door:
         if seat is None:
             await _refuse(send, self._not_ready())
             return
+        passing = _Passing(self._client(), seat, path, scope, receive, send)
+        self._passing.add(passing)
         seat.busy += 1
         try:
-            await _Passing(self._client(), seat, path, scope, receive, send).run()
+            await passing.run()
         finally:
             seat.busy -= 1
+            self._passing.remove(passing)
 
     def _not_ready(self) -> Refused:
         return Refused(503, f"no gang of the service can answer: {self.seats.why()}", code="gang_broken", retry=5)
@@ -133,23 +151,27 @@ class _Passing:
         self._url = yarl.URL(
             f"http://{seat.address}{path.split('?')[0]}" + (f"?{query}" if query else ""), encoded=True
         )
+        self.gang, self.lost = seat.gang, asyncio.Event()
         self._heard_all = asyncio.Event()
         self._began = self._events = False
         self._end = b""
 
     async def run(self) -> None:
-        """Pass it on; a client that leaves takes its request along."""
-        passing = asyncio.ensure_future(self._exchange())
-        leaving = asyncio.ensure_future(self._client_leaves())
+        """Pass it on; a client that leaves takes its request along, and so does a gang that is ``lost``."""
+        ways = self._exchange(), self._client_leaves(), self.lost.wait()
+        tasks = [asyncio.ensure_future(way) for way in ways]
+        passing, leaving, _ = tasks
         try:
-            await asyncio.wait([passing, leaving], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if not passing.done():
                 passing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await passing
+            if passing.cancelled() and not leaving.done():
+                await self._broke(ConnectionError("the gang was lost"))
         finally:
-            passing.cancel()
-            leaving.cancel()
+            for task in tasks:
+                task.cancel()
 
     async def _client_leaves(self) -> None:
         await self._heard_all.wait()
@@ -197,8 +219,8 @@ class _Passing:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _broke(self, error: BaseException) -> None:
-        """The gang's end of the connection is gone. A stream of events says so in its last one."""
-        reason = self._seat.lost or "its node 0 hung up"
+        """The gang, or its end of the connection, is gone. A stream of events says so in its last one."""
+        reason = self._seat.lost or ("its coordinator was lost" if self.lost.is_set() else "its node 0 hung up")
         refused = Refused(503, f"the gang broke, and starts again: {reason}", code="answer_broken", retry=5)
         if not self._began:
             await _refuse(self._send, refused)

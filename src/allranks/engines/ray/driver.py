@@ -22,6 +22,9 @@ from ray.serve.schema import ServeDeploySchema
 
 import allranks
 from allranks.engines.ray import app
+from allranks.errors import first_line
+from allranks.serving import key
+from allranks.serving.folder import Unfit
 
 POLL = 0.3
 ANSWER = 3.0
@@ -58,6 +61,7 @@ class Driver:
         self._told = {**self._app["args"], "left": task.left}
         self._since = 0
         self._asked = task.ends
+        self._key = ""
         self._listen()
 
     def _listen(self) -> None:
@@ -67,6 +71,8 @@ class Driver:
     def run(self) -> None:
         """Until it is told to end. Raises whatever Ray does, having said so."""
         try:
+            if not self._task.ends:
+                self._key = key.read(**self._task.key)
             self._connect()
             self._listen()  # Ray has put its own handlers there
             if not self._asked:
@@ -75,8 +81,11 @@ class Driver:
         except ConnectionError as error:
             self._say(lost=str(error))
             raise
+        except Unfit as error:
+            self._say(failed=str(error))
+            raise
         except Exception as error:
-            self._say(failed=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+            self._say(failed=f"{type(error).__name__}: {first_line(error)}")
             raise
         self._end()
 
@@ -136,7 +145,7 @@ class Driver:
         handle = serve.get_deployment_handle("door", self._app["name"])
         state: dict[str, Any] = handle.state.remote(self._since).result(timeout_s=ANSWER)
         if state["wants_key"]:
-            handle.give_key.remote(_key(self._task.key)).result(timeout_s=ANSWER)
+            handle.give_key.remote(self._key).result(timeout_s=ANSWER)
         if not state["placed"] and (word := self._serves_word()):
             state["status"]["reason"] = word
         self._since = state["next"]
@@ -159,13 +168,6 @@ class Driver:
         if not self._task.address:
             serve.shutdown()
         ray.shutdown()
-
-
-def _key(source: dict[str, str]) -> str:
-    """The service's key: from a variable of ours, or from a file."""
-    if source.get("env"):
-        return os.environ.get(source["env"], "").strip()
-    return Path(source["file"]).read_text(encoding="utf-8").strip()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,10 @@ import ray
 from ray import serve
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from allranks.engines.ray.node import KEY, MOST_LINES, Node, Told, Where, folder_of, gave_up
+from allranks.engines.ray.node import MOST_LINES, Node, Told, Where, folder_of
+from allranks.engines.ray.verdict import Broken, GaveUp, judge
+from allranks.errors import first_line
+from allranks.spec.service import KEY_VARIABLE
 
 BEAT = 0.5
 SILENCE = 2.5
@@ -32,14 +35,6 @@ TELL = 3.0
 """Seconds for the door to hear of something."""
 SLACK = 10.0
 """Seconds that a gang may take to end beyond its grace."""
-
-
-class Broken(Exception):
-    """The gang cannot go on; a new one may."""
-
-
-class GaveUp(Exception):
-    """The gang's restarts are used up, or there is nothing to try again."""
 
 
 class Gang:
@@ -136,7 +131,7 @@ class Gang:
             http = self._told["port"]
         self._address = f"{address}:{http}"
         gang = {**self._told["gang"], "coordinator": address, "port": port, "argv": argv}
-        key = {KEY: self._seat["key"]} if self._seat.get("key") else {}
+        key = {KEY_VARIABLE: self._seat["key"]} if self._seat.get("key") else {}
         secret = secrets.token_hex(32)
         earlier = (self._seat["attempt"], self._seat["used"] - 1)  # they count the loss of it themselves
         ready = f"http://{self._address}{self._told['ready']}"
@@ -149,22 +144,17 @@ class Gang:
 
     def _follow(self) -> None:
         """Until it is told to end (returns), it gave up (raises GaveUp), or something is lost (raises Broken)."""
-        stopped = 0.0
-        while True:
+        while not self._stopping:
             beats = self._all([node.beat.remote() for node in self._nodes], SILENCE, "answer")
             self._hear(beats)
-            if all(beat["code"] is not None for beat in beats) and stopped:
-                return
-            if gave_up(beats[0]["status"]) and beats[0]["code"] is not None:
-                raise GaveUp(beats[0]["status"]["reason"] or "the gang gave up")
-            if not stopped:
-                for node, beat in enumerate(beats):
-                    if beat["code"] is not None and not gave_up(beats[0]["status"]):
-                        raise Broken(f"node {node}: its agent ended with {beat['code']}")
-            if self._stopping and not stopped:
-                stopped = time.monotonic()
-                self._all([node.stop.remote() for node in self._nodes], SILENCE, "end")
-            if stopped and time.monotonic() - stopped > self._told["gang"]["grace"] + SLACK:
+            judge(beats)
+            time.sleep(BEAT)
+        self._all([node.stop.remote() for node in self._nodes], SILENCE, "end")
+        until = time.monotonic() + self._told["gang"]["grace"] + SLACK
+        while time.monotonic() < until:
+            beats = self._all([node.beat.remote() for node in self._nodes], SILENCE, "answer")
+            self._hear(beats)
+            if all(beat["code"] is not None for beat in beats):
                 return
             time.sleep(BEAT)
 
@@ -212,7 +202,7 @@ class Gang:
         try:
             self._door.report.remote(self._name, {**report, **self._news, **last}).result(timeout_s=TELL)
         except Exception as error:  # noqa: BLE001 - it is told again
-            print(f"allranks: the door does not hear: {_first_line(error)}", flush=True)
+            print(f"allranks: the door does not hear: {first_line(error)}", flush=True)
             with self._lock:
                 self._lines = [*lines, *self._lines][-MOST_LINES:]
 
@@ -245,7 +235,7 @@ def _answer(node: int, asked: Any) -> Any:
     try:
         return ray.get(asked)
     except ray.exceptions.RayActorError as error:
-        raise Broken(f"node {node}: its actor is gone: {_first_line(error)}") from error
+        raise Broken(f"node {node}: its actor is gone: {first_line(error)}") from error
 
 
 def _session() -> str:
@@ -253,12 +243,8 @@ def _session() -> str:
     return str(ray._private.worker.global_worker.node.get_session_dir_path())
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
 def _quietly(call: Callable[[], Any]) -> None:
     try:
         call()
     except Exception as error:  # noqa: BLE001 - it is said again, or there is nobody left to hear it
-        print(f"allranks: {type(error).__name__}: {_first_line(error)}", flush=True)
+        print(f"allranks: {type(error).__name__}: {first_line(error)}", flush=True)

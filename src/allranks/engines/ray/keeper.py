@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from allranks.engines.ray import lines
 from allranks.engines.ray.rundir import RunDir
 from allranks.engines.ray.seats import Seat
 from allranks.node import processes
@@ -75,9 +76,7 @@ class Keeper:
             self._scratch = self._run.scratch.read_text()
             _end_users_of(self._scratch)
         elif self._plan["address"]:
-            driver = _Driver(self._plan, ends=True).process
-            if driver.wait(self._told["gang"]["grace"] + SLACK):
-                raise ConnectionError(f"the process that speaks to Ray ended with {driver.returncode}")
+            _Driver(self._plan, ends=True).must_end_well(self._told["gang"]["grace"] + SLACK)
         self._asked = "told"
         self._finish()
 
@@ -141,11 +140,9 @@ class Keeper:
         self.status = Status.from_json(state["status"])
         self.status.started = started
         self._left, self._is_there = state["left"], True
-        with self._run.lines.open("a", encoding="utf-8") as file:
-            if state["lost"]:
-                lost = f"allranks: {state['lost']:,} lines were not taken in time; they are on Ray's hosts"
-                file.write(json.dumps([0, -1, 0, None, lost]) + "\n")
-            file.writelines(json.dumps(line) + "\n" for line in state["lines"])
+        lost = [lines.lost(state["lost"], self.status.attempt)] if state["lost"] else []
+        if lost or state["lines"]:
+            self._run.keep([*lost, *state["lines"]], self._told["gang"]["log_limit"])
 
     def _lose(self, why: str) -> None:
         """Every gang that was there is gone with the cluster, which is one restart; end where none is left.
@@ -208,14 +205,14 @@ class _Driver:
         self.lost = ""
         self.pipe, theirs = os.pipe()
         self._begun = b""
-        self.process = subprocess.Popen(
+        self._process = subprocess.Popen(
             [sys.executable, "-m", "allranks.engines.ray.driver", str(theirs)], stdin=subprocess.PIPE,
             pass_fds=(theirs,), preexec_fn=functools.partial(processes.die_with_parent, signal.SIGKILL),
         )  # fmt: skip
         os.close(theirs)
         os.set_blocking(self.pipe, False)
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError), self.process.stdin as told:  # that it ended is told by its pipe
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as told:  # that it ended is told by its pipe
             told.write(json.dumps({**plan, **task}).encode())
 
     def words(self) -> Iterator[dict[str, Any]]:
@@ -230,13 +227,27 @@ class _Driver:
             self.lost = word.get("lost") or word.get("failed") or self.lost
             yield word
         if not data:
-            self.lost = self.lost or f"the process that speaks to Ray ended with {self.process.wait()}"
+            self.lost = self.lost or f"the process that speaks to Ray ended with {self._end_of(SLACK)}"
 
     def end(self, seconds: float) -> None:
         """Have it delete the service, for so long."""
-        self.process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(seconds)
+        self._process.terminate()
+        self._end_of(seconds)
+
+    def must_end_well(self, seconds: float) -> None:
+        """Wait for its end, so long. Raises ConnectionError where it goes on or has failed."""
+        code = self._end_of(seconds)
+        if code is None:
+            raise ConnectionError(f"Ray has not deleted it within {seconds:g} s; is its cluster still there?")
+        if code:
+            raise ConnectionError(f"the process that speaks to Ray ended with {code}")
+
+    def _end_of(self, seconds: float) -> int | None:
+        """Wait for its end, so long; its exit code, None where it goes on."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
 
 
 def _end_users_of(folder: str) -> None:
@@ -260,7 +271,11 @@ def main(argv: list[str]) -> int:
     run = RunDir(Path(argv[0]))
     if argv[1:] == ["end"]:
         take_lock(str(run.path))
-        Keeper(run, None).end_orphan()
+        try:
+            Keeper(run, None).end_orphan()
+        except ConnectionError as error:
+            print(f"allranks: {error}", file=sys.stderr)
+            return UNAVAILABLE
         return 0
     lifeline = int(argv[2]) if argv[1:2] == ["--lifeline"] else None
     if lifeline is not None:

@@ -18,9 +18,9 @@ from allranks.engines.kubernetes import pod, render
 from allranks.engines.kubernetes.admission import Admission
 from allranks.engines.kubernetes.cluster import Cluster
 from allranks.engines.kubernetes.manifest import Explained, without_nothing
-from allranks.engines.ray.node import KEY
 from allranks.engines.ray.plan import ENGINE, NODE, SERVE_ENV, WHY_NOT, config, taken
 from allranks.errors import SpecError
+from allranks.spec.service import KEY_VARIABLE
 
 if TYPE_CHECKING:
     from allranks.spec.job import Job
@@ -130,7 +130,7 @@ def _pods(service: Service, job: Job, container: str) -> dict[str, Any]:
     env = [{"name": name, "value": value} for name, value in job.env.items()]
     env += [{"name": name, "value": value} for name, value in {"RAY_USAGE_STATS_ENABLED": "0", **SERVE_ENV}.items()]
     if key:
-        env.append({"name": KEY, **_from_secret(key)})
+        env.append({"name": KEY_VARIABLE, **_from_secret(key)})
     return pod.template(job, ENGINE, Admission(), container=container, command=(), env=env, agent=False)
 
 

@@ -7,12 +7,20 @@ from typing import Any
 
 from allranks.engines.engine import LogFilter, LogLine
 
+NO_GANG = -1
+
 
 def of(kept: Iterable[Sequence[Any]]) -> Iterator[LogLine]:
     """As they are shown. Lines of the agents themselves are left out."""
-    for gang, attempt, node, rank, text in kept:
-        if attempt >= 0 or gang < 0:
-            yield LogLine(max(attempt, 0), node, rank, text)
+    for _, attempt, node, rank, text in kept:
+        if attempt >= 0:
+            yield LogLine(attempt, node, rank, text)
+
+
+def lost(count: int, attempt: int) -> Sequence[Any]:
+    """A line of the keeper's own, between those of the ranks."""
+    text = f"allranks: {count:,} lines were not taken in time; they are on Ray's hosts"
+    return NO_GANG, attempt, 0, None, text
 
 
 def is_wanted(line: LogLine, wanted: LogFilter, newest: int) -> bool:
@@ -23,11 +31,4 @@ def is_wanted(line: LogLine, wanted: LogFilter, newest: int) -> bool:
         return False
     if wanted.attempt is not None:
         return line.attempt == wanted.attempt
-    return line.attempt >= (newest if wanted.since is None and wanted.after is None else wanted.since or 0)
-
-
-def wanted_of(lines: Iterable[LogLine], wanted: LogFilter) -> Iterator[LogLine]:
-    """Of all that there are those that are to be shown."""
-    found = list(lines)
-    newest = max((line.attempt for line in found), default=0)
-    yield from (line for line in found if is_wanted(line, wanted, newest))
+    return line.attempt >= (newest if wanted.since is None else wanted.since)

@@ -16,23 +16,20 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from allranks import node as package
+from allranks.engines.ray.printed import Printed
 from allranks.node import processes
 from allranks.node.environment import clean
 from allranks.node.files import write_whole
 from allranks.node.listen import free_port
 from allranks.node.relay import parse
+from allranks.serving.probe import status_of
 
 LEASE = 3.5
 """Seconds without a word of the coordinator; Serve's own health checks would need longer to end a stopped one."""
-KEY = "ALLRANKS_API_KEY"
-"""Variable of the ranks that holds the service's key."""
 PROBE = 0.3
 """Seconds between two questions whether node 0 serves."""
 KEPT = 3
@@ -69,7 +66,7 @@ class Node:
         self._folder = Path(folder)
         self._agent: subprocess.Popen[bytes] | None = None
         self._told: Told | None = None
-        self._output: Any = None
+        self._printed: Printed | None = None
         self._heard = time.monotonic()
         self._ready = False
 
@@ -113,7 +110,7 @@ class Node:
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                 preexec_fn=functools.partial(processes.die_with_parent, signal.SIGKILL),
             )  # fmt: skip
-        self._output = output.open("r", encoding="utf-8", errors="replace")
+        self._printed = Printed(output, told.gang["log_limit"])
 
     def beat(self) -> dict[str, Any]:
         """How the node does; hearing of the coordinator, it lives on.
@@ -145,8 +142,9 @@ class Node:
     def _lines(self) -> list[tuple[int, int, int | None, str]]:
         """Attempt, node, rank and text of each line, as the node's relay wrote it."""
         assert self._told is not None
+        assert self._printed is not None  # start has opened it
         found: list[tuple[int, int, int | None, str]] = []
-        for line in self._whole_lines():
+        for line in self._printed.lines(MOST_LINES):
             known = parse(line)
             if known is None:
                 found.append((-1, self._told.node, None, line))
@@ -154,17 +152,6 @@ class Node:
                 attempt, at, rank, text = known
                 found.append((attempt, self._told.node if at is None else at, rank, text))
         return found
-
-    def _whole_lines(self) -> list[str]:
-        lines: list[str] = []
-        while len(lines) < MOST_LINES:
-            at = self._output.tell()
-            line = self._output.readline()
-            if not line.endswith("\n"):
-                self._output.seek(at)
-                break
-            lines.append(line.rstrip("\n"))
-        return lines
 
     def _probe(self, url: str) -> None:
         """Ask whether node 0 serves: beside the beats, as one that is breaking may take its time to answer."""
@@ -197,23 +184,6 @@ def _kill(pid: int) -> None:
         pass  # it has ended
 
 
-def answers(url: str) -> bool:
-    """Whether there is a 200 at that URL."""
-    return status_of(url) == 200
-
-
-def status_of(url: str) -> int | None:
-    """The status of an answer, 0 where there is nobody; None where it takes over a second: it may only be busy."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=1) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        return None if isinstance(getattr(error, "reason", error), TimeoutError) else 0
-
-
 def folder_of(root: str, service: str, gang: str) -> str:
     """Make the folder of a gang's nodes on this host, below Ray's own for this session; the oldest ones go."""
     above = Path(root, "allranks", service)
@@ -224,8 +194,3 @@ def folder_of(root: str, service: str, gang: str) -> str:
     made = above / gang
     made.mkdir(exist_ok=True)
     return str(made)
-
-
-def gave_up(status: Mapping[str, Any] | None) -> bool:
-    """Whether a record says that the gang will not start again."""
-    return bool(status and status["phase"] in ("failed", "succeeded", "cancelled"))

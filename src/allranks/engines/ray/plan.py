@@ -12,9 +12,8 @@ from allranks.engines import honoured, told
 from allranks.engines.engine import Plan
 from allranks.engines.kubernetes.manifest import Explained, merge, without_nothing
 from allranks.engines.local.rundir import cache_home
-from allranks.engines.ray.node import KEY
 from allranks.errors import SpecError
-from allranks.spec.service import ApiKey
+from allranks.spec.service import KEY_VARIABLE, ApiKey
 
 if TYPE_CHECKING:
     from allranks.spec.job import Job
@@ -60,6 +59,10 @@ def plan_service(service: Service, folder: Path) -> Plan:
         from allranks.engines.ray import kuberay
 
         return kuberay.plan(service, folder)
+    if service.api_key is not None and service.api_key.secret:
+        raise SpecError(
+            "api_key.secret: only a RayService has Secrets (engines.ray.kuberay); use api_key.env or api_key.file"
+        )
     here = is_here(service)
     document = merge(config(service, folder, here), service.engines.ray.manifest)
     notes, spec = tuple(_notes(service, here)), dump(_absolute(service, folder))
@@ -184,7 +187,7 @@ def _job(service: Service, folder: Path, here: bool) -> Job:
         must_be_servable(service, options)
     found = replace(
         options, name=service.name if options.model.startswith("/") else options.name,
-        host=Options.host, port=Options.port, key_env=KEY if service.api_key else "", key_file="",
+        host=Options.host, port=Options.port, key_env=KEY_VARIABLE if service.api_key else "", key_file="",
     )  # fmt: skip
     return serving(service, found, "python")
 
@@ -192,8 +195,7 @@ def _job(service: Service, folder: Path, here: bool) -> Job:
 def taken(gang: dict[str, Any], service: Service) -> dict[str, float]:
     """What a node takes of its host, as Ray counts it: a CPU for each rank where nothing is said."""
     wanted = service.resources
-    ranks = 1 if gang["launcher"] == "once" else int(gang["ranks_per_node"])
-    needs: dict[str, float] = {"CPU": float(wanted.cpu.value) if wanted.cpu else float(ranks)}
+    needs = {"CPU": float(wanted.cpu.value if wanted.cpu else gang["ranks_per_node"])}
     if wanted.gpus:
         needs["GPU" if wanted.gpu_resource in GPUS else wanted.gpu_resource] = float(wanted.gpus)
     if wanted.memory:
@@ -230,10 +232,9 @@ def unhonoured(service: Service, why_not: Mapping[str, str]) -> Iterator[str]:
 
 
 def _notes(service: Service, here: bool) -> Iterator[str]:
-    if here and service.api_key is not None and service.api_key.secret:
-        raise SpecError("api_key.secret: there are no Secrets on this machine; use api_key.env or api_key.file")
     yield from unhonoured(service, WHY_NOT)
     if not here:
         yield "Ray's hosts need what the ranks import (allranks[serve,ray]) and the model at the same path"
     if service.api_key is not None:
-        yield f"with 'serve deploy' the key is variable {KEY} of Ray's hosts; 'allranks serve' hands it over itself"
+        where = f"variable {KEY_VARIABLE} of Ray's hosts"
+        yield f"with 'serve deploy' the key is {where}; 'allranks serve' hands it over itself"

@@ -6,17 +6,14 @@ only the service's door knows (``tell``).
 
 from __future__ import annotations
 
-import json
-import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.engine import LogFilter, LogLine
+from allranks.engines.engine import PATIENCE, LogFilter, LogLine
 from allranks.engines.kubernetes import client as api
-from allranks.engines.kubernetes import conditions, delivery, exec, kept, rights, state
+from allranks.engines.kubernetes import conditions, delivery, kept, rights, state
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.control import KubernetesEngine
 from allranks.engines.kubernetes.kinds import EVENT, POD, Kind
@@ -24,7 +21,8 @@ from allranks.engines.kubernetes.pods import Pod
 from allranks.engines.kubernetes.reasons import Events, short, why_waiting
 from allranks.engines.kubernetes.refusals import Missing, Refused
 from allranks.engines.ray import lines
-from allranks.errors import EngineError
+from allranks.engines.ray.telling import Telling, ask, telling
+from allranks.errors import EngineError, first_line
 from allranks.node.cause import Cause, utc
 from allranks.node.status import Status
 
@@ -34,14 +32,10 @@ if TYPE_CHECKING:
 KIND = Kind("ray.io/v1", "RayService", "rayservices", "KubeRay", "https://github.com/ray-project/kuberay")
 TYPE, CLUSTER = "ray.io/node-type", "ray.io/cluster"
 """KubeRay's labels of a pod: head or worker, and of which RayCluster."""
-TELL = ("python3", "-m", "allranks.engines.ray.tell")
-TOLD_WITHIN = 60.0
-"""Seconds for a process in the head's pod to reach Ray and the door."""
-MOST_LINES = 20_000
 GONE_WITHIN = 120.0
 """Seconds for all pods to be gone."""
-LOOK, AGAIN = 1.0, 3.0
-"""Seconds between two looks of who follows a service, and until a process in the head's pod is started again."""
+LOOK = 1.0
+"""Seconds between two looks of who follows a service."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +62,13 @@ class RayServices(KubernetesEngine):
 
     def seen(self, client: Client, main: Object, seen: kept.Seen | None = None) -> Status:
         head = _head(main, pods := _pods(client, main))
-        told, note = _ask(client, main, head)
-        status = self.composed_of(client, main, pods, told)
-        return replace(status, notes=[*status.notes, note]) if note else status
+        told, note = ask(client, str(main["metadata"]["name"]), head)
+        return _noted(self.composed_of(client, main, pods, told), note)
 
     def composed_of(self, client: Client, main: Object, pods: Sequence[Pod], told: dict[str, Any] | None) -> Status:
         """The status, remembered for the day when the cluster has it no more."""
         status = compose(main, pods, _events(client, main, pods), told)
-        kept.keep(client.access.context, kept.Seen(_space(main), str(main["metadata"]["uid"]), status))
+        _remember(client, main, status)
         return status
 
     def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
@@ -83,10 +76,12 @@ class RayServices(KubernetesEngine):
         if follow:
             yield from _follow(RayServiceRun(self, client, main), wanted)
             return
-        told, note = _ask(client, main, _head(main, _pods(client, main)))
+        told, note = ask(client, name, _head(main, _pods(client, main)))
         if told is None:
             raise EngineError(f"the lines of {name} are with its Ray cluster; {note or 'its head is not there yet'}")
-        yield from lines.wanted_of(lines.of(told["lines"]), wanted)
+        found = list(lines.of(told["lines"]))
+        newest = max((line.attempt for line in found), default=0)
+        yield from (line for line in found if lines.is_wanted(line, wanted, newest))
 
     def end(self, client: Client, main: Object, *, reason: str, code: int) -> Status:
         pods = _pods(client, main)
@@ -99,7 +94,7 @@ class RayServices(KubernetesEngine):
             status.causes = [*status.causes, Cause(status.attempt, "cancelled", utc(), reason, exit=code)]
             status.end("cancelled", reason, code)
         status.nodes, status.conditions, status.ended = [], [], utc()
-        kept.keep(client.access.context, kept.Seen(_space(main), str(main["metadata"]["uid"]), status))
+        _remember(client, main, status)
         return status
 
     def listed(self, client: Client, mains: Sequence[Object]) -> Sequence[Status]:
@@ -128,6 +123,14 @@ def compose(main: Object, pods: Sequence[Pod], events: Events, told: dict[str, A
         where = f"{there} of {len(pods)} pods there; {pod.name}: {why}"
         status.reason = "; ".join(filter(None, (status.reason if told else "", where)))
     return status
+
+
+def _remember(client: Client, main: Object, status: Status) -> None:
+    kept.keep(client.access.context, kept.Seen(_space(main), str(main["metadata"]["uid"]), status))
+
+
+def _noted(status: Status, note: str) -> Status:
+    return replace(status, notes=[*status.notes, note]) if note else status
 
 
 def _not_ready(main: Object) -> str:
@@ -181,19 +184,6 @@ def _head(main: Object, pods: Sequence[Pod]) -> Pod | None:
     return max(serving or heads, key=lambda pod: pod.created, default=None)
 
 
-def _ask(client: Client, main: Object, head: Pod | None) -> tuple[dict[str, Any] | None, str]:
-    """What the door tells, and else why nothing is known of it."""
-    if head is None:
-        return None, ""
-    try:
-        command = (*TELL, str(main["metadata"]["name"]))
-        done = exec.run(client, head.name, head.container, command, head.namespace, timeout=TOLD_WITHIN)
-    except EngineError as error:
-        return None, f"what the ranks do is not shown: {str(error).splitlines()[0]}"
-    told = [line for line in done.output.splitlines() if line.startswith("{")]
-    return (json.loads(told[-1]), "") if told else (None, "")
-
-
 # Who follows one
 
 
@@ -204,7 +194,8 @@ class RayServiceRun:
         self.name, self.lines = str(main["metadata"]["name"]), LogFilter(since=0)
         self._engine, self._client, self._main = engine, client, main
         self._telling: Telling | None = None
-        self._looked, self._status = 0.0, compose(main, (), Events((), ""), None)
+        self._looked, self._seen = 0.0, time.monotonic()
+        self._status = compose(main, (), Events((), ""), None)
 
     @property
     def telling(self) -> Telling:
@@ -214,9 +205,17 @@ class RayServiceRun:
         return self._telling
 
     def status(self) -> Status:
+        """How it stood at the newest look. Raises EngineError when there was none for PATIENCE seconds."""
         if time.monotonic() - self._looked > LOOK:
-            self._look()
-            self._looked = time.monotonic()
+            try:
+                self._look()
+                self._seen = time.monotonic()
+            except EngineError as error:  # a refusal too: an API server that has just started knows no rights yet
+                if time.monotonic() - self._seen > PATIENCE:
+                    raise
+                return _noted(self._status, f"it cannot be seen, and goes on without that: {first_line(error)}")
+            finally:
+                self._looked = time.monotonic()
         return self._status
 
     def _look(self) -> None:
@@ -231,7 +230,8 @@ class RayServiceRun:
         self._main = {**self._main, **fresh}
         pods = _pods(self._client, self._main)
         told = self.telling.asked(_head(self._main, pods))
-        self._status = self._engine.composed_of(self._client, self._main, pods, told)
+        status = self._engine.composed_of(self._client, self._main, pods, told)
+        self._status = _noted(status, self.telling.note)
 
     def cancel(self, *, reason: str, code: int) -> None:
         self._engine.cancel(self.name, reason=reason, code=code)
@@ -262,83 +262,3 @@ def _follow(run: RayServiceRun, wanted: LogFilter) -> Iterator[LogLine | None]:
             time.sleep(LOOK / 5)
     finally:
         run.detach()
-
-
-_OPEN: dict[str, Telling] = {}
-"""By the uid of the RayService: who follows its lines and who asks how it stands share one process in its pod."""
-
-
-def telling(client: Client, main: Object) -> Telling:
-    """Hear of a service, together with whoever does so already in this process; each closes it once."""
-    uid = str(main["metadata"]["uid"])
-    if uid not in _OPEN:
-        _OPEN[uid] = Telling(client, str(main["metadata"]["name"]), uid)
-    _OPEN[uid].users += 1
-    return _OPEN[uid]
-
-
-class Telling(threading.Thread):
-    """Keeps what ``tell --follow`` prints in the head's pod, and starts it again when it has ended."""
-
-    def __init__(self, client: Client, name: str, uid: str) -> None:
-        super().__init__(daemon=True)
-        self._client, self._name, self._uid = client, name, uid
-        self._head: Pod | None = None
-        self._there, self._closing = threading.Event(), threading.Event()
-        self._newest: dict[str, Any] | None = None
-        self._lines: deque[Sequence[Any]] = deque(maxlen=MOST_LINES)
-        self._count = self._next = self.users = 0
-        self._session: exec.Session | None = None
-        self.start()
-
-    def asked(self, head: Pod | None) -> dict[str, Any] | None:
-        """What was told last by the head that is there; None while nothing is."""
-        if head is None or (self._head is not None and head.uid != self._head.uid):
-            self._newest = None
-        self._head = head
-        (self._there.set if head else self._there.clear)()
-        return self._newest
-
-    def since(self, at: int) -> tuple[list[Sequence[Any]], int]:
-        """Lines from number ``at`` on, and the next number."""
-        count, kept_lines = self._count, list(self._lines)
-        return kept_lines[len(kept_lines) - max(count - at, 0) :] if count > at else [], count
-
-    def run(self) -> None:
-        """Until it is closed."""
-        while not self._closing.is_set():
-            head = self._head
-            if self._there.wait(AGAIN) and head is not None:
-                try:
-                    self._hear(head)
-                except EngineError:
-                    pass  # the head is going, or is not ready for it
-                self._newest = None
-                self._closing.wait(AGAIN)
-
-    def _hear(self, head: Pod) -> None:
-        command, partial = (*TELL, self._name, "--follow", "--since", str(self._next)), b""
-        with exec.session(self._client, head.name, head.container, command, head.namespace, stdin=True) as session:
-            self._session = session
-            while not self._closing.is_set() and (piece := session.read()) is not None:
-                if piece[0] == exec.STDOUT:
-                    *whole, partial = (partial + piece[1]).split(b"\n")
-                    for line in whole:
-                        if line.startswith(b"{"):
-                            self._take(json.loads(line))
-
-    def _take(self, told: dict[str, Any]) -> None:
-        self._lines.extend(told["lines"])
-        self._count += len(told["lines"])
-        self._newest, self._next = told, told["next"]
-
-    def close(self) -> None:
-        """Stop, where nobody else wants to hear."""
-        self.users -= 1
-        if self.users > 0:
-            return
-        _OPEN.pop(self._uid, None)
-        self._closing.set()
-        self._there.set()
-        if self._session is not None:
-            self._session.close()

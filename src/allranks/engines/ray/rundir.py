@@ -7,13 +7,19 @@ It holds ``spec.yaml``, ``plan.json``, ``status.json``, ``lines.jsonl`` (what th
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from allranks.engines.local.rundir import Holder, holder_of, runs_home
+from allranks.node import logs
 from allranks.node.status import Status
 
+SOME = 2**20
+"""Bytes of lines that are read at a time."""
 ORPHAN = "its keeper on this machine was killed, and nobody follows it"
 
 
@@ -36,8 +42,29 @@ class RunDir:
         return self.path / "status.json"
 
     @property
-    def lines(self) -> Path:
+    def _lines(self) -> Path:
         return self.path / "lines.jsonl"
+
+    def keep(self, lines: Iterable[Sequence[Any]], limit: int) -> None:
+        """Write down lines as the door has them; the oldest go where all are more than ``limit`` bytes."""
+        with self._lines.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+        logs.cut(str(self._lines), limit)
+
+    def kept(self, at: int = 0) -> Iterator[tuple[list[Sequence[Any]], int]]:
+        """Yield those from an offset in the file on, some at a time, each time with the next offset."""
+        try:
+            with self._lines.open("rb") as file:
+                while True:
+                    at = max(0 if at > os.fstat(file.fileno()).st_size else at, logs.beginning(file.fileno()))
+                    file.seek(at)
+                    found = [line for line in file.readlines(SOME) if line.endswith(b"\n")]
+                    if not found:
+                        return
+                    at += sum(map(len, found))
+                    yield [json.loads(line) for line in found if line.startswith(b"[")], at  # else it tells of a cut
+        except FileNotFoundError:
+            return
 
     @property
     def scratch(self) -> Path:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from allranks.node.cause import Cause, utc
 from allranks.node.status import Status
+from allranks.spec.service import KEY_VARIABLE
 
 SILENT = 4.0
 """Seconds after which a coordinator that says nothing is taken to be gone: two beats and its longest wait."""
@@ -101,6 +102,11 @@ class Seats:
         left = told.get("left") or [{}] * told["replicas"]
         self._all = [Seat(number, **known) for number, known in enumerate(left)]
 
+    @property
+    def _lacks_key(self) -> bool:
+        """Whether no gang may start: without the key that it is to have, it would be open to everybody."""
+        return bool(self._told["wants_key"] and not self.key)
+
     def taken(self) -> list[Seat]:
         return [seat for seat in self._all if seat.gang]
 
@@ -110,6 +116,8 @@ class Seats:
 
     def why(self) -> str:
         """Why none serves, in a line."""
+        if self._lacks_key:
+            return f"the service's key is not there yet: variable {KEY_VARIABLE} of Ray's hosts, or whoever started it"
         many = len(self._all) > 1
         return "; ".join(f"gang {seat.number}: {seat.why_not()}" if many else seat.why_not() for seat in self._all)
 
@@ -117,7 +125,7 @@ class Seats:
 
     def join(self, gang: str) -> dict[str, Any]:
         """A seat for a new gang; ``wait`` says that there is none yet, ``over`` that there will be none."""
-        if self._told["wants_key"] and not self.key:
+        if self._lacks_key:
             return {"wait": "the key"}
         seat = next((one for one in self._all if one.gang == gang), None) or self._free()
         if seat is None:
@@ -169,7 +177,7 @@ class Seats:
         """Status of the service as one run: nodes and ranks of all gangs, counted on."""
         return {
             "status": self._status().to_json(),
-            "wants_key": bool(self._told["wants_key"] and not self.key),
+            "wants_key": self._lacks_key,
             "serves": self.pick() is not None,
             "placed": bool(self.taken()),
             "left": [seat.left() for seat in self._all],
@@ -182,9 +190,7 @@ class Seats:
         worst = max(each, key=lambda one: WORST.index(one.phase))
         found.phase, found.reason, found.exit_code = worst.phase, worst.reason, worst.exit_code
         found.attempt = max(one.attempt for one in each)
-        found.restarts = {
-            "used": max(one.restarts["used"] for one in each), "allowed": gang["restarts"],
-        }  # fmt: skip
+        found.restarts = {"used": max(one.restarts["used"] for one in each), "allowed": gang["restarts"]}
         found.causes = sorted((cause for one in each for cause in one.causes), key=lambda cause: cause.at)
         found.nodes = [node for one in each for node in one.nodes]
         found.attempts = each[0].attempts
@@ -208,13 +214,9 @@ class Seats:
             status.phase, status.reason = "starting", LOADING
         for node in status.nodes:
             node.node += seat.number * gang["nodes"]
-            node.ranks = list(self._renumbered(node.ranks, seat.number * gang["nodes"] * gang["ranks_per_node"]))
+            for rank in node.ranks:
+                rank.rank += seat.number * gang["nodes"] * gang["ranks_per_node"]
         return status
-
-    def _renumbered(self, ranks: list[Any], by: int) -> Iterator[Any]:
-        for rank in ranks:
-            rank.rank += by
-            yield rank
 
 
 WORST = ("succeeded", "running", "idle", "starting", "pending", "restarting", "cancelled", "failed")

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from allranks.serving.front.errors import Refused
 from allranks.serving.front.link import Event, Link, Live
-from allranks.serving.front.texts import Spoken, Texts
+from allranks.serving.front.texts import Spoken
 
 SLOWEST = 60.0
 """Seconds that a reader may take for one chunk before it is given up, and its request cancelled."""
@@ -112,50 +112,41 @@ class Answer:
     # ---- OpenAI's shapes
 
     @property
-    def _head(self) -> dict[str, Any]:
-        prefix = "cmpl" if self.kind == "text_completion" else "chatcmpl"
-        return {"id": f"{prefix}-{self.number}", "created": self.created, "model": self.model}
+    def _is_chat(self) -> bool:
+        return self.kind == "chat.completion"
+
+    def _shaped(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        head = {"id": f"{'chatcmpl' if self._is_chat else 'cmpl'}-{self.number}", "created": self.created}
+        return {**head, "model": self.model, "object": kind, "choices": choices}
 
     def body(self) -> dict[str, Any]:
         """The whole answer."""
-        choices = [self._choice(index, choice) for index, choice in enumerate(self.choices)]
-        return {**self._head, "object": self.kind, "choices": choices, "usage": self.usage()}
+        choices = [_choice(index, self._whole(one.text), one.finish) for index, one in enumerate(self.choices)]
+        return {**self._shaped(self.kind, choices), "usage": self.usage()}
 
-    def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
-        said: dict[str, Any] = {"text": choice.text}
-        if self.kind == "chat.completion":
-            said = {"message": {"role": "assistant", "content": choice.text}}
-        return {"index": index, **said, "logprobs": None, "finish_reason": choice.finish}
+    def _whole(self, text: str) -> dict[str, Any]:
+        return {"message": {"role": "assistant", "content": text}} if self._is_chat else {"text": text}
 
     def chunk(self, index: int, text: str, finish: str) -> dict[str, Any]:
         """A piece of it."""
-        said: dict[str, Any] = {"text": text}
-        if self.kind == "chat.completion":
-            said = {"delta": {"content": text} if text else {}}
-        choice = {"index": index, **said, "logprobs": None, "finish_reason": finish or None}
-        return {**self._head, "object": self._chunk_kind, "choices": [choice]}
+        said = {"delta": {"content": text} if text else {}} if self._is_chat else {"text": text}
+        return self._chunk(_choice(index, said, finish or None))
 
     def first_chunks(self) -> list[dict[str, Any]]:
         """In a chat the role comes before the text."""
-        if self.kind != "chat.completion":
-            return []
-        delta = {"role": "assistant", "content": ""}
-        return [
-            {
-                **self._head,
-                "object": self._chunk_kind,
-                "choices": [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}],
-            }
-            for index in range(len(self.choices))
-        ]
+        role = {"delta": {"role": "assistant", "content": ""}}
+        return [self._chunk(_choice(index, role, None)) for index in range(len(self.choices))] if self._is_chat else []
 
     def last_chunk(self) -> dict[str, Any]:
         """Only the count of tokens."""
-        return {**self._head, "object": self._chunk_kind, "choices": [], "usage": self.usage()}
+        return {**self._chunk(), "usage": self.usage()}
 
-    @property
-    def _chunk_kind(self) -> str:
-        return "chat.completion.chunk" if self.kind == "chat.completion" else self.kind
+    def _chunk(self, *choices: dict[str, Any]) -> dict[str, Any]:
+        return self._shaped("chat.completion.chunk" if self._is_chat else self.kind, list(choices))
+
+
+def _choice(index: int, said: dict[str, Any], finish: str | None) -> dict[str, Any]:
+    return {"index": index, **said, "logprobs": None, "finish_reason": finish}
 
 
 class Events(Response):
@@ -211,8 +202,3 @@ async def _send(send: Send, data: bytes, more: bool = True) -> None:
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def choices(texts: Texts, stops: list[str], count: int) -> list[Choice]:
-    """As many answers as are asked for, nothing said yet."""
-    return [Choice(Spoken(texts, stops)) for _ in range(count)]

@@ -15,17 +15,17 @@ from starlette.exceptions import HTTPException
 
 from allranks import __version__
 from allranks.serving.front import bodies, errors
-from allranks.serving.front.answers import Answer, Events, choices
+from allranks.serving.front.answers import Answer, Choice, Events
 from allranks.serving.front.door import Door
 from allranks.serving.front.errors import DOCUMENTED, Refused
 from allranks.serving.front.link import Link
 from allranks.serving.front.metrics import Metrics
-from allranks.serving.front.texts import Texts
+from allranks.serving.front.texts import Spoken, Texts
 from allranks.serving.options import Options
 
 PAGE = Path(__file__).with_name("page.html")
-LONG_TEXT = 20_000
-"""Characters from which a text is cut into tokens beside the loop that serves the others."""
+LONG = 20_000
+"""Characters, or tokens, from which a text is cut or put together beside the loop that serves the others."""
 SHORT = 16
 """New tokens of a completion that does not say how many, as OpenAI has it."""
 CLIENT_GONE = 499
@@ -40,9 +40,15 @@ class Service:
 
     async def tokens(self, text: str, special: bool = True) -> list[int]:
         """Cut a text, without holding up the others when it is long."""
-        if len(text) < LONG_TEXT:
+        if len(text) < LONG:
             return self.texts.tokens(text, special)
         return await asyncio.to_thread(self.texts.tokens, text, special)
+
+    async def text(self, tokens: list[int]) -> str:
+        """Put a text together, special tokens and all, likewise."""
+        if len(tokens) < LONG:
+            return self.texts.text(tokens, special=True)
+        return await asyncio.to_thread(self.texts.text, tokens, special=True)
 
     def must_be_served(self, name: str | None) -> None:
         """Raise Refused for another model."""
@@ -63,8 +69,8 @@ class Service:
         live = self.link.submit(each, min(limit or room, room), sampling)
         count = sum(map(len, prompts))
         self.link.metrics.prompt_tokens.inc(count)
-        found = choices(self.texts, asked.stops, len(each))
-        return Answer(self.link, live, found, self.options.served_name, count, kind)
+        choices = [Choice(Spoken(self.texts, asked.stops)) for _ in each]
+        return Answer(self.link, live, choices, self.options.served_name, count, kind)
 
     def _must_fit(self, prompt: list[int], limit: int | None) -> None:
         context = self.link.context
@@ -127,7 +133,8 @@ def _add_openai(app: FastAPI, service: Service) -> None:
     async def chat(asked: bodies.Chat, request: Request) -> Any:
         """The next turn of a chat."""
         service.must_be_served(asked.model)
-        prompt = service.texts.chat([message.plain() for message in asked.messages])
+        text = service.texts.of_chat([message.plain() for message in asked.messages])
+        prompt = await service.tokens(text, special=False)  # the template has put them there
         limit = asked.max_completion_tokens or asked.max_tokens
         answer = service.start([prompt], asked, asked.n or 1, limit, "chat.completion")
         return await _answered(answer, request, asked.stream, _wants_usage(asked))
@@ -194,7 +201,7 @@ def _add_simple(app: FastAPI, service: Service) -> None:
         """The text of tokens."""
         if any(token >= max(service.link.vocabulary, len(service.texts.tokenizer)) for token in asked.tokens):
             raise Refused(400, "a token is not in the vocabulary", "tokens")
-        return {"prompt": service.texts.text(asked.tokens, special=True)}
+        return {"prompt": await service.text(asked.tokens)}
 
 
 def _add_state(app: FastAPI, service: Service, metrics: Metrics) -> None:

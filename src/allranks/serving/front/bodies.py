@@ -8,8 +8,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 
 def _encodable(text: str) -> str:
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise ValueError("text has no lone surrogate")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("text has no lone surrogate") from error
     return text
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
+from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from allranks.serving.front.errors import Refused
@@ -13,7 +15,7 @@ from allranks.serving.front.errors import Refused
 SPARE = 256
 """Files that this process may have open besides connections; its own are a few dozen."""
 HEAD_WAIT = 10.0
-"""Seconds for the first request of a connection to have come, but for its body."""
+"""Seconds for a connection's first request to have come, but for its body, and for each later one that has begun to."""
 FULL = Refused(503, "there are too many connections already", code="too_many_connections", retry=5)
 SILENT = Refused(408, f"no request came within {HEAD_WAIT:g} s", code="request_timeout")
 REASONS = {408: "Request Timeout", 503: "Service Unavailable"}
@@ -25,17 +27,37 @@ class Connection(H11Protocol):
     Without it the process would run out of files, and then answer nobody, not even its probes.
     """
 
+    _waits = False
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take it, or refuse it."""
         super().connection_made(transport)
         if len(self.connections) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE:
             self._refuse(FULL)
         else:
-            self.loop.call_later(HEAD_WAIT, self._must_have_asked)
+            self._wait_for_request()
 
-    def _must_have_asked(self) -> None:
-        if self.cycle is None:
+    def data_received(self, data: bytes) -> None:
+        """Uvicorn stops its clock for idle connections at the first byte of a request's head."""
+        super().data_received(data)
+        if not self._waits and self._has_begun:
+            self._wait_for_request()
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether there is a part of a head."""
+        return self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+
+    def _wait_for_request(self) -> None:
+        self._waits = True
+        self.loop.call_later(HEAD_WAIT, self._must_have_asked, self.cycle)
+
+    def _must_have_asked(self, before: Any) -> None:
+        self._waits = False
+        if self.cycle is before:
             self._refuse(SILENT)
+        elif self._has_begun:
+            self._wait_for_request()
 
     def _refuse(self, refused: Refused) -> None:
         if not self.transport.is_closing():

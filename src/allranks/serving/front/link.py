@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +29,15 @@ class Event:
 
 
 @dataclass
+class Awaited:
+    """Where the tokens of one answer go, and when the last ones came."""
+
+    live: Live
+    index: int
+    last: float | None = None
+
+
+@dataclass
 class Live:
     """A request that is being answered; several answers share one queue of events."""
 
@@ -48,10 +56,9 @@ class Link:
         self.broken = ""
         self.news: dict[str, Any] = {}
         self._heard = self._moved = time.monotonic()
-        self._where: dict[str, tuple[Live, int]] = {}
+        self._where: dict[str, Awaited] = {}
         self._names = itertools.count()
         self._writer: asyncio.StreamWriter | None = None
-        self._last: dict[str, float] = {}
 
     # ---- how the gang is
 
@@ -87,8 +94,7 @@ class Link:
     # ---- requests
 
     def submit(self, prompts: list[list[int]], limit: int, samplings: list[dict[str, Any]]) -> Live:
-        """Ask for one answer for each prompt. Raises Refused when there are too many already."""
-        self.must_be_ready()
+        """Ask for one answer for each prompt, once ``must_be_ready`` passed. Raises Refused for too many."""
         most = self.options.concurrent + self.options.queue
         if len(self._where) + len(prompts) > most:
             self.metrics.rejected.inc()
@@ -98,15 +104,14 @@ class Link:
         for index, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True)):
             name = f"r{next(self._names)}"
             live.open[name] = index
-            self._where[name] = (live, index)
+            self._where[name] = Awaited(live, index)
             self._tell(op="add", id=name, prompt=prompt, max_tokens=limit, eos=self._eos, sampling=sampling)
         return live
 
     def stop(self, live: Live, index: int | None = None) -> None:
         """End one answer of a request, or all that it still waits for."""
         for name in [name for name, number in live.open.items() if index in (None, number)]:
-            del live.open[name]
-            self._where.pop(name, None)
+            del live.open[name], self._where[name]
             self._tell(op="cancel", id=name)
 
     def _tell(self, **message: Any) -> None:
@@ -137,28 +142,26 @@ class Link:
             self._moved = time.monotonic()
         self.news = message
         self.metrics.follow(message)
+        self._tell(op="here")
 
     def _on_out(self, message: dict[str, Any]) -> None:
         now = time.monotonic()
         for name, tokens, over, error in message["out"]:
-            live, index = self._where.get(name, (None, 0))
-            if live is None:
+            awaited = self._where.get(name)
+            if awaited is None:
                 continue  # it was cancelled
-            self.metrics.token(now, live.began, self._last.get(name), len(tokens))
-            self._last[name] = now
-            finish = ""
+            self.metrics.token(now, awaited.live.began, awaited.last, len(tokens))
+            awaited.last, finish = now, ""
             if over:
-                self._last.pop(name, None)
-                self._where.pop(name, None)
-                live.open.pop(name, None)
+                del self._where[name], awaited.live.open[name]
                 finish = "error" if error else "stop" if tokens and tokens[-1] in self._eos else "length"
-            live.events.put_nowait(Event(index, tokens, finish, error))
+            awaited.live.events.put_nowait(Event(awaited.index, tokens, finish, error))
 
     def _on_drain(self, _: dict[str, Any]) -> None:
         self.state = self.text = "draining"
 
     def _on_end(self, _: dict[str, Any]) -> None:
-        self._fail(self._where, "the service has ended before the answer was complete")
+        self._fail("the service has ended before the answer was complete")
         self.state = "ended"
 
     def _on_broken(self, message: dict[str, Any]) -> None:
@@ -167,10 +170,10 @@ class Link:
     def _break(self, reason: str) -> None:
         if not self.broken:
             self.broken = reason
-            self._fail(self._where, f"the gang broke, and starts again: {reason}")
+            self._fail(f"the gang broke, and starts again: {reason}")
 
-    def _fail(self, names: Iterable[str], reason: str) -> None:
-        for name in list(names):
-            live, index = self._where.pop(name)
-            live.open.pop(name, None)
-            live.events.put_nowait(Event(index, [], "error", reason))
+    def _fail(self, reason: str) -> None:
+        for name in list(self._where):
+            awaited = self._where.pop(name)
+            del awaited.live.open[name]
+            awaited.live.events.put_nowait(Event(awaited.index, [], "error", reason))

@@ -13,13 +13,12 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import uvicorn
 
-from allranks.serving import folder
-from allranks.serving.folder import UNFIT
+from allranks.serving import folder, key
+from allranks.serving.folder import NOT_NOW, UNFIT
 from allranks.serving.front.app import make
 from allranks.serving.front.connection import Connection
 from allranks.serving.front.link import Link
@@ -32,7 +31,6 @@ PORT_WAIT = 10.0
 """Seconds in which the front of an earlier attempt may let go of the port."""
 AFTERWARDS = 0.5
 """Seconds in which answers are written to the end once the gang is over."""
-TAKEN = 75
 
 
 class Server(uvicorn.Server):
@@ -49,20 +47,17 @@ def run(end: socket.socket, options: Options) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     try:
-        key = _key(options)
-        listener = _listen(options)
-        texts = _texts(options)
-        asyncio.run(_serve(options, key, listener, texts, end))
+        asyncio.run(_serve(options, _key(options), _listen(options), _texts(options), end))
     except BaseException:  # noqa: BLE001 - the last rim: nothing above may run twice, here and in rank 0
         traceback.print_exc()
     os._exit(70)
 
 
-async def _serve(options: Options, key: str, listener: socket.socket, texts: Texts, end: socket.socket) -> None:
+async def _serve(options: Options, secret: str, listener: socket.socket, texts: Texts, end: socket.socket) -> None:
     link = Link(options, Metrics(), texts.eos)
     reader, writer = await asyncio.open_connection(sock=end, limit=2**26)
     config = uvicorn.Config(
-        make(options, link, texts, key), http=Connection, log_level="warning", access_log=False, backlog=2048,
+        make(options, link, texts, secret), http=Connection, log_level="warning", access_log=False, backlog=2048,
         timeout_keep_alive=65, server_header=False, lifespan="off",
     )  # fmt: skip
     server = Server(config)
@@ -79,16 +74,10 @@ async def _serve(options: Options, key: str, listener: socket.socket, texts: Tex
 
 def _key(options: Options) -> str:
     """The API key. Ends the process where it should be somewhere and is not."""
-    if options.key_env:
-        key = os.environ.get(options.key_env, "")
-        return key.strip() or _fail(f"api_key: variable {options.key_env} is not set; export it, or name another")
-    if options.key_file:
-        try:
-            key = Path(options.key_file).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            return _fail(f"api_key: cannot read {options.key_file}: {error}")
-        return key or _fail(f"api_key: {options.key_file} is empty")
-    return ""
+    try:
+        return key.read(options.key_env, options.key_file)
+    except folder.Unfit as error:
+        _fail(str(error))
 
 
 def _listen(options: Options) -> socket.socket:
@@ -102,7 +91,7 @@ def _listen(options: Options) -> socket.socket:
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > until:
                 why = f"cannot listen on {options.host}:{options.port}: {error.strerror}; name another port"
-                _fail(why, TAKEN if restarted else UNFIT)  # the port was ours before: it may be again
+                _fail(why, NOT_NOW if restarted else UNFIT)  # the port was ours before: it may be again
         time.sleep(0.1)  # nothing announces that a port is free
 
 
@@ -110,10 +99,9 @@ def _texts(options: Options) -> Texts:
     try:
         return Texts(folder.fetch(options.model), options.chat_template)
     except folder.NotNow as error:
-        _fail(str(error), TAKEN)
+        _fail(str(error), NOT_NOW)
     except (folder.Unfit, OSError, ValueError, ImportError) as error:
         _fail(f"the tokenizer of {options.model} cannot be loaded: {error}")
-        raise
 
 
 def _fail(message: str, code: int = UNFIT) -> NoReturn:

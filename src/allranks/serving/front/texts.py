@@ -30,17 +30,16 @@ class Texts:
         """The text of tokens; ``special`` keeps those that are no text of the model's."""
         return str(self.tokenizer.decode(tokens, skip_special_tokens=not special))
 
-    def chat(self, messages: list[dict[str, Any]]) -> list[int]:
-        """The prompt of a chat. Raises Refused."""
+    def of_chat(self, messages: list[dict[str, Any]]) -> str:
+        """The prompt that the model's template makes of a chat. Raises Refused."""
         from jinja2 import TemplateError
 
         if not self.tokenizer.chat_template:
             raise Refused(400, "this model has no chat template; use /v1/completions, or serve it with a chat_template")
         try:
-            prompt = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+            return str(self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
         except (TemplateError, TypeError, KeyError, ValueError) as error:
             raise Refused(400, f"the model's chat template refuses these messages: {error}", "messages") from error
-        return self.tokens(prompt, special=False)
 
 
 def _ends(folder: str) -> set[int]:

@@ -1,0 +1,77 @@
+"""How long ``serve`` stays, and what it does when it is not waited for."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allranks import engines
+from allranks.cli.main import call
+from allranks.engines.engine import LogFilter, Plan
+from allranks.errors import Unreachable
+from allranks.node.status import Status
+
+
+class Elsewhere:
+    """An engine and its one run, which is ready when ``looks`` says so."""
+
+    name, lines = "elsewhere", LogFilter()
+
+    def __init__(self, looks: Iterator[Any]) -> None:
+        self._looks = looks
+        self._status = Status("chat", "elsewhere", "starting")
+        self.detached: bool | None = None
+
+    def available(self) -> str:
+        return ""
+
+    def plan_service(self, service: Any, folder: Path) -> Plan:
+        return Plan("chat", "elsewhere", (), address="http://chat")
+
+    def submit(self, plan: Plan, *, detach: bool) -> Elsewhere:
+        self.detached = detach
+        return self
+
+    def status(self) -> Status:
+        return self._status
+
+    def answers(self, plan: Plan) -> bool:
+        look = next(self._looks)
+        if isinstance(look, Exception):
+            raise look
+        return bool(look() if callable(look) else look)
+
+    def cancel(self, *, reason: str, code: int) -> None:
+        self._status.end("cancelled", reason, code)
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, folder: Path, *looks: Any) -> tuple[Elsewhere, int]:
+    engine = Elsewhere(iter(looks))
+    monkeypatch.setattr(engines, "get", lambda _: engine)
+    spec = folder / "service.yaml"
+    spec.write_text("kind: Service\nname: chat\nmodel: /m\nreplicas: 2\n")
+    return engine, call(["serve", str(spec)])
+
+
+def test_several_gangs_are_let_go_of_once_they_answer_as_nobody_follows_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine, code = serve(monkeypatch, tmp_path, False, True)
+    assert (engine.detached, code) == (True, 0)
+    assert capsys.readouterr().out == "http://chat\n"
+
+
+def test_an_api_server_that_is_away_for_a_moment_does_not_end_the_wait(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert serve(monkeypatch, tmp_path, Unreachable("away"), True)[1] == 0
+
+
+def test_ctrl_c_ends_a_service_that_is_not_ready_yet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    engine, code = serve(monkeypatch, tmp_path, lambda: os.kill(os.getpid(), signal.SIGINT))
+    assert (engine.status().phase, engine.status().reason, code) == ("cancelled", "cancelled by Ctrl-C", 130)

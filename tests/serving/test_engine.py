@@ -1,0 +1,49 @@
+"""A serving rank that cannot go on ends, and says why and whether another start may go better."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from allranks.serving.folder import NOT_NOW, NotNow
+from allranks.serving.options import Options
+
+pytestmark = pytest.mark.torch
+
+LOSES_A_THREAD = """
+import threading, time
+from allranks.serving import engine, folder, options
+
+def fetch(model):
+    threading.Thread(target=lambda: {}["a"], name="the one that hears").start()
+    time.sleep(60)
+
+folder.fetch = fetch
+engine.run(options.Options("m"))
+"""
+
+
+def test_a_rank_whose_thread_dies_ends_as_nobody_else_would_notice() -> None:
+    follower = {**os.environ, "RANK": "1", "WORLD_SIZE": "2"}
+    command = [sys.executable, "-c", LOSES_A_THREAD]
+    done = subprocess.run(command, env=follower, capture_output=True, text=True, timeout=240)
+    assert done.returncode == NOT_NOW, done.stderr
+    assert "serving: rank 1: thread the one that hears died: KeyError" in done.stdout
+    assert "KeyError: 'a'" in done.stderr
+
+
+def test_a_warm_up_that_takes_too_long_may_go_better_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from allranks.serving import engine
+
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(engine, "FIRST_ANSWER", 0.01)
+    rank = engine.Rank(Options("m"))
+    rank.loop = SimpleNamespace(add_request=lambda *_, **__: None)  # type: ignore[assignment]
+    with pytest.raises(NotNow, match=r"a request of 3 tokens was not answered within 0.01 s"):
+        rank._run_one([1, 2, 3], {})
