@@ -1,6 +1,6 @@
 """Which fields of a job an engine does not honour: each becomes a note of the plan, none is dropped in silence.
 
-A field's own description (``spec/job.py``) lists the engines that honour it.
+A field's own description (``spec/``) lists the engines that honour it.
 """
 
 from __future__ import annotations
