@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
@@ -44,8 +43,8 @@ class Checker:
     def _look(self) -> Dict[str, Any]:
         gang = self._gang
         env = base_environment(gang, os.environ)
-        tree = open_tree(gang.fabric_roots[self._node] if gang.fabric_roots else "/")
-        python = interpreter.find(gang, env) or shutil.which("python3", path=env.get("PATH")) or ""
+        tree = open_tree(gang.fabric_root_of(self._node))
+        python = interpreter.of_ranks(gang, env)
         folders = {"the run's folder": gang.state, "the working folder": gang.workdir}
         needs = doctor.Needs(gang.gpus, gang.ranks_on_node, gang.rdma or "auto", folders)
         found = doctor.examine(tree, env, python, needs, doctor.Limits.read(folders))

@@ -127,7 +127,7 @@ class Coordinator(Course):
     def _on_started(self, member: Member, message: Mapping[str, Any]) -> None:
         if self.attempt is not None and message["attempt"] == self.attempt.number:
             for rank, pid in message["pids"].items():
-                if self.gang.node_of(int(rank)) == member.node:
+                if int(rank) in self.gang.ranks_of(member.node):
                     self.attempt.pids[int(rank)] = int(pid)
             if self.attempt.all_started and not self.attempts[-1].running:
                 self.attempts[-1].running = utc()
@@ -140,7 +140,7 @@ class Coordinator(Course):
         if self.attempt is None or message["attempt"] != self.attempt.number:
             return
         death = Death.from_json(message["death"])
-        if self.gang.node_of(death.rank) != member.node or not 0 <= death.rank < self.gang.world_size:
+        if death.rank not in self.gang.ranks_of(member.node):
             raise ValueError(f"node {member.node} has no rank {death.rank}")
         self.attempt.ended(death)
         if self.state != "running":

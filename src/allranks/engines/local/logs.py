@@ -133,7 +133,7 @@ def _tails(gang: Gang, run: RunDir, wanted: LogFilter, attempt: int) -> list[Tai
             continue
         if not wanted.ranks:
             tails.append(Tail(gang, f"{folder}/node-{node}.log", attempt, node, None, wanted.after))
-        for rank in range(node * gang.ranks_on_node, (node + 1) * gang.ranks_on_node):
+        for rank in gang.ranks_of(node):
             if not wanted.ranks or rank in wanted.ranks:
                 tails.append(Tail(gang, f"{folder}/rank-{rank}.log", attempt, node, rank, wanted.after))
     return tails
