@@ -48,7 +48,7 @@ class Coordinator(Course):
             self._tell_command(joined)
         if self.state == "finishing" and node:
             self._tell_verdict(joined)
-        self._moved()
+        self._changed()
         return joined
 
     def _remember(self, hello: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ class Coordinator(Course):
         """Keep the reason for the status: a gang that never completes must say who was turned away."""
         if len(self.refusals) < MAX_CAUSES:
             self.refusals[who] = why
-        self._moved()
+        self._changed()
 
     def heard(self, member: Member, message: Mapping[str, Any]) -> None:
         """Anything from a seated agent. Raises KeyError, TypeError or ValueError for a message that is malformed."""
@@ -106,7 +106,7 @@ class Coordinator(Course):
             "unfit": self._on_unfit, "proof": self._on_proof,
         }[kind]  # fmt: skip
         handler(member, message)
-        self._moved()
+        self._changed()
 
     def _on_ready(self, member: Member, message: Mapping[str, Any]) -> None:
         member.ready = bool(message["ready"]) and self.commands.is_of_current(message)

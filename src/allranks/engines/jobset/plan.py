@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from allranks.engines.kubernetes import delivery, free, pod, render
 from allranks.engines.kubernetes.manifest import Explained, without_nothing
+from allranks.node.verdict import EXIT_GIVEN_UP
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Plan
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 ENGINE = "jobset"
 REPLICATED_JOB = "w"
 RESTART_ATTEMPT = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
-GIVEN_UP = 42
 
 WHY_NOT = {
     "failure.clean": "neither JobSet nor Job deletes pods that have ended, nor leaves any that run; failure.ttl does",
@@ -113,12 +113,12 @@ def _plain_job(job: Job, admission: Admission, namespace: str) -> Iterator[dict[
     yield render.main_object(job, ENGINE, admission, namespace, "batch/v1", "Job", spec)
 
 
-_SPENT = f"an agent exits with {GIVEN_UP} when the run is given up"
+_SPENT = f"an agent exits with {EXIT_GIVEN_UP} when the run is given up"
 
 
 def _job_spec(job: Job, template: dict[str, Any]) -> Explained:
     """One pod a node, numbered from 0."""
-    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [GIVEN_UP]}}
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [EXIT_GIVEN_UP]}}
     return Explained(
         {
             "completionMode": "Indexed",

@@ -22,8 +22,8 @@ from allranks.engines.kubernetes.refusals import Missing
 from allranks.engines.kubernetes.state import Sight, compose, start_timeout
 from allranks.errors import EngineError
 from allranks.node.cause import Cause, utc
-from allranks.node.course import EXIT_NEVER_COMPLETE
 from allranks.node.status import Status
+from allranks.node.verdict import EXIT_NEVER_COMPLETE
 
 if TYPE_CHECKING:
     from allranks.engines.kubernetes.control import KubernetesEngine
