@@ -96,7 +96,7 @@ def _running(sight: Sight) -> list[Pod]:
 
 
 def _again(client: Client, main: Object) -> Object:
-    return {**main, **client.get(kind_of(main), str(main["metadata"]["name"]), str(main["metadata"]["namespace"]))}
+    return client.get(kind_of(main), str(main["metadata"]["name"]), str(main["metadata"]["namespace"]))
 
 
 def _wait_for_end(engine: KubernetesEngine, client: Client, sight: Sight, seconds: float) -> bool:

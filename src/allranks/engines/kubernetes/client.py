@@ -66,10 +66,13 @@ class Client:
         return self._object("GET", "get", kind, namespace, name)
 
     def list(self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Object]:
-        """All objects that have these labels, in one call however many there are."""
+        """All objects that have these labels, in one call however many there are.
+
+        Each says its kind, as one that is asked for alone does: of its own kinds Kubernetes leaves that out of lists.
+        """
         query = {"labelSelector": labels, "fieldSelector": fields}
         found: list[Object] = self._object("GET", "list", kind, namespace, query=query).get("items") or []
-        return found
+        return [{"apiVersion": kind.api_version, "kind": kind.kind, **one} for one in found]
 
     def has_any(self, kind: Kind, namespace: str = "", *, labels: str = "") -> bool:
         """Whether there is an object with these labels: as quick for a thousand as for one."""

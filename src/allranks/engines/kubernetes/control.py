@@ -340,16 +340,9 @@ class KubernetesEngine:
         return logs.follow(client, watch, logs.wanted(watch.status(), wanted), ranks, over)
 
     def list(self) -> Sequence[Status]:
-        from allranks.engines.kubernetes.refusals import NotInstalled
-
-        client = self.connect()
-        found: list[Object] = []
-        for namespace in dict.fromkeys((client.namespace, *kept.all_namespaces(client.access.context))):
-            for kind in self.kinds:
-                try:
-                    found += client.list(kind, namespace, labels=f"{delivery.RUN},{delivery.ENGINE}={self.name}")
-                except NotInstalled:
-                    continue
+        client, labels = self.connect(), f"{delivery.RUN},{delivery.ENGINE}={self.name}"
+        spaces = dict.fromkeys((client.namespace, *kept.all_namespaces(client.access.context)))
+        found = [main for space in spaces for main in listing.mains(client, self.kinds, space, labels)]
         newest = sorted(found, key=lambda main: str(main["metadata"]["creationTimestamp"]), reverse=True)
         return self.listed(client, newest)
 

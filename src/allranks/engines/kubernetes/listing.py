@@ -8,13 +8,30 @@ from dataclasses import replace
 from allranks.engines.kubernetes import delivery, kept, pods, state
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
-from allranks.engines.kubernetes.kinds import POD
-from allranks.engines.kubernetes.refusals import NoRight
+from allranks.engines.kubernetes.kinds import POD, Kind
+from allranks.engines.kubernetes.refusals import NoRight, NotInstalled, Refused
 from allranks.node.status import Status
 
 NodeOf = Callable[[Object], "int | None"]
 Made = Mapping[tuple[str, str], Sequence[Object]]
 """Pods by namespace and run."""
+
+
+def mains(client: Client, kinds: Sequence[Kind], namespace: str, labels: str) -> list[Object]:
+    """The engine's objects with these labels: of its own kind, and of those that are ways out, as far as they are seen.
+
+    Raises EngineError.
+    """
+    found: list[Object] = []
+    for kind in kinds:
+        try:
+            found += client.list(kind, namespace, labels=labels)
+        except NotInstalled:
+            continue
+        except Refused as refused:
+            if kind == kinds[0] or not refused.is_forbidden:
+                raise
+    return found
 
 
 def statuses(client: Client, engine: str, mains: Sequence[Object], node_of: NodeOf) -> list[Status]:

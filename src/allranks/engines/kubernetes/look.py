@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from allranks.node.status import Status
 
 NodeOf = Callable[[Object], "int | None"]
-FORBIDDEN = 403
 
 
 def look(client: Client, engine: str, main: Object, node_of: NodeOf, *, ask: bool = True) -> Sight:
@@ -76,7 +75,7 @@ def asked(client: Client, sight: Sight) -> Sight:
     except Unreachable:
         return sight  # its node may be lost; the pods tell that
     except EngineError as error:
-        if isinstance(error, Refused) and error.code != FORBIDDEN:
+        if isinstance(error, Refused) and not error.is_forbidden:
             return sight  # the container has just ended
         note = f"what the ranks do is not shown: {str(error).splitlines()[0]}"
         return replace(sight, notes=(*sight.notes, note))
@@ -104,9 +103,9 @@ def _in(client: Client, kinds: tuple[Kind, ...], name: str, namespace: str) -> O
         except (Missing, NotInstalled):
             continue
         except Refused as refused:
-            if refused.code == FORBIDDEN and kind != kinds[0]:
-                continue  # of a kind that is only a way out where the other is not installed
-            raise
+            if kind == kinds[0] or not refused.is_forbidden:  # the others are ways out where that is not installed
+                raise
+            continue
         if delivery.RUN in (found["metadata"].get("labels") or {}):
-            return {"apiVersion": kind.api_version, "kind": kind.kind, **found}
+            return found
     return None

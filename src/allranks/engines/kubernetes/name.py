@@ -109,8 +109,7 @@ def _is_files(document: Mapping[str, Any]) -> bool:
 def _files(client: Client, kind: Kind, run: str, namespace: str) -> Object | None:
     """The files of a run of that name; None also where nobody may look, as by Roles of older versions."""
     try:
-        found = client.get(kind, delivery.name_of(run), namespace)
-        return {"apiVersion": kind.api_version, "kind": kind.kind, **found}
+        return client.get(kind, delivery.name_of(run), namespace)
     except (Missing, NoRight):
         return None
 

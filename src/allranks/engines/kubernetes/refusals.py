@@ -22,6 +22,11 @@ class Refused(EngineError):
         super().__init__(message)
         self.code, self.why = code, why
 
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether it is whoever asked that may not, or the cluster's own rules that forbid it to all."""
+        return self.code == 403
+
 
 class NoRight(Refused):
     """Whoever asked may not."""

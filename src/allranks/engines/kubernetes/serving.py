@@ -30,7 +30,6 @@ LONGEST = 40
 """Characters of a run's name."""
 EVERY, ANSWER_WAIT = 5, 5
 """Seconds between two questions whether a pod is ready, and for each answer."""
-FORBIDDEN = 403
 HAVE_THEM = "use an image with: pip install 'allranks[serve]' (Python 3.11 or newer)"
 
 
@@ -201,6 +200,6 @@ def _says_so(client: Client, pod: Pod) -> bool:
     try:
         return exec.run(client, pod.name, pod.container, now, pod.namespace).code == 0
     except Refused as refused:
-        return refused.code == FORBIDDEN  # whoever may not ask has the condition alone
+        return refused.is_forbidden  # whoever may not ask has the condition alone
     except EngineError:
         return False  # its container has just ended

@@ -165,9 +165,9 @@ class Watch(threading.Thread):
             fresh = self._client.get(kind_of(main), self._sight.name, namespace)
             self.gone = fresh["metadata"]["uid"] != self._sight.uid
             if not self.gone:
-                sight = glance(self._client, self._engine, {**fresh, "kind": main["kind"]}, self._node_of)
+                sight = glance(self._client, self._engine, fresh, self._node_of)
                 with self._lock:
-                    self._sight = replace(sight, main={**main, **fresh})
+                    self._sight = sight
             self._listen()
             self._count()
             self._is_heard()
