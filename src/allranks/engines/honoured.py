@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from allranks.spec.job import Job
 
 
+ANOTHERS = {"engines": "it is for another engine"}
+"""Why no engine honours the options of the others."""
+
+
 def notes(job: Job, engine: str, why_not: Mapping[str, str], settled: Collection[str] = ()) -> Iterator[str]:
     """One line for each field that somebody set, to another value than its default, and this engine does not honour.
 
     ``why_not`` says why by a field's path or the nearest one above it; a path in it is told of even if the engine
     honours the field for others. ``settled`` are paths that need no word, whatever the field's description says.
     """
+    why_not = {**ANOTHERS, **why_not}
     for path in _asked(job, "", engine, why_not):
         if not any(path == known or path.startswith(f"{known}.") for known in settled):
             yield f"{path}: not used by engine {engine}: {reason(path, why_not)}"

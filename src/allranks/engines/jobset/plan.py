@@ -26,7 +26,6 @@ RESTART_ATTEMPT = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
 
 WHY_NOT = {
     "failure.clean": "neither JobSet nor Job deletes pods that have ended, nor leaves any that run; failure.ttl does",
-    "engines": "it is for another engine",
 }
 
 
@@ -36,13 +35,10 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     admission = render.admitted(job, ENGINE, cluster)
     make = _job_set if cluster.jobset else _plain_job
     documents = [
-        *delivery.documents(job, ENGINE, namespace, _names(job, cluster.jobset)),
-        *free.documents(job, ENGINE, namespace),
-        *([admission.group] if admission.group else []),
+        *render.beside(job, ENGINE, namespace, _names(job, cluster.jobset), admission.group),
         *make(job, admission, namespace),
     ]
-    why_not = {path: why for path, why in WHY_NOT.items() if path != "failure.clean" or job.failure.clean != "running"}
-    return render.plan(job, ENGINE, documents, why_not=why_not, notes=[*admission.notes, *_notes(job, cluster)])
+    return render.plan(job, ENGINE, documents, why_not=WHY_NOT, notes=[*admission.notes, *_notes(job, cluster)])
 
 
 def _names(job: Job, jobset: bool) -> list[str]:

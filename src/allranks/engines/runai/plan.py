@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.kubernetes import delivery, render
+from allranks.engines.kubernetes import delivery, pod, render
 from allranks.engines.kubernetes.manifest import Explained
+from allranks.engines.pytorchjob import plan as pytorchjob
 from allranks.engines.runai import command_line
 from allranks.engines.runai.body import body
 from allranks.errors import SpecError
@@ -30,22 +31,19 @@ WHY_NOT = {
     "schedule": "Run:ai's scheduler has its own way of it",
     "pod": "Run:ai makes the pods",
     "container": "Run:ai makes the containers",
-    "engines": "it is for another engine",
 }
 
 
 def plan(job: Job, cluster: Cluster) -> Plan:
     """Render the job. Raises SpecError for what cannot be."""
-    if not job.image:
-        raise SpecError(f"image: engine {ENGINE} runs containers; say which, such as image: ghcr.io/acme/train:1")
+    pod.must_have_image(job, ENGINE)
     if job.env_from:
         raise SpecError("env_from: Run:ai gives a container single keys of a Secret, not all of them")
     for path in command_line.check(job):
         raise SpecError(f"{path}: the command line of runai takes no comma there")
     namespace = _namespace(job, cluster)
-    names = [f"{job.name}-master-0", *(f"{job.name}-worker-{node}" for node in range(job.nodes - 1))]
     config, secret = delivery.documents(
-        job, ENGINE, namespace, names,
+        job, ENGINE, namespace, pytorchjob.names(job),
         state=f"{command_line.STATE}/state", cache=f"{command_line.STATE}/cache",
         secret=f"{command_line.SECRET_PATH}/{delivery.SECRET}" if cluster.runai == 2 else "",
     )  # fmt: skip
@@ -101,5 +99,3 @@ def _notes(job: Job, cluster: Cluster) -> Iterator[str]:
         yield "volumes: Run:ai mounts a claim for writing, whatever read_only says"
     if job.engines.runai.interactive and cluster.runai == 2:
         yield "engines.runai.interactive: version 2 of runai has interactive workspaces of one pod only; not used"
-    if job.launcher == "mpirun":
-        yield "launcher mpirun: the image needs Open MPI's mpirun, and OpenSSH's ssh and sshd"

@@ -9,6 +9,7 @@ Seen on Trainer 2.2.0.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from allranks.engines.jobset import plan as jobset
@@ -31,7 +32,6 @@ MANAGER = f"{delivery.PREFIX}/run"
 WHY_NOT = {
     "failure.ttl": "Trainer before 2.3 starts a run again whose JobSet was removed by its ttl",
     "failure.clean": "neither Trainer nor JobSet deletes pods that have ended, nor leaves any that run",
-    "engines": "it is for another engine",
 }
 PATCHABLE = {
     "runtimePatches": {
@@ -60,14 +60,11 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     names = [f"{job.name}-{NODE}-0-{node}.{job.name}" for node in range(job.nodes)]
     made = _on_existing(job, admission, cluster) if runtime else _on_own(job, admission, namespace)
     documents = [
-        *delivery.documents(job, ENGINE, namespace, names),
-        *free.documents(job, ENGINE, namespace),
-        *([admission.group] if runtime and admission.group else []),
+        *render.beside(job, ENGINE, namespace, names, admission.group if runtime else None),
         *([] if runtime else [_runtime(job, admission, namespace)]),
         render.main_object(job, ENGINE, admission, namespace, API, "TrainJob", made),
     ]
-    why_not = {path: why for path, why in WHY_NOT.items() if path != "failure.clean" or job.failure.clean != "running"}
-    return render.plan(job, ENGINE, documents, why_not=why_not, notes=[*admission.notes, *_notes(job)])
+    return render.plan(job, ENGINE, documents, why_not=WHY_NOT, notes=[*admission.notes, *_notes(job)])
 
 
 # A runtime of the run's own
@@ -107,8 +104,6 @@ def _queue(job: Job, admission: Admission) -> dict[str, Any]:
 def _template(job: Job, admission: Admission) -> dict[str, Any]:
     """Trainer makes the PodGroup itself, and marks the pods as its members."""
     if admission.group:
-        from dataclasses import replace
-
         admission = replace(admission, pod_labels={}, pod_annotations={})
     return pod.template(job, ENGINE, admission, container=NODE, restart="Never", env=[jobset.restart_variable()])
 
