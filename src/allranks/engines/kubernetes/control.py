@@ -18,7 +18,8 @@ from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.cluster import Cluster
 from allranks.engines.kubernetes.kinds import Kind
 from allranks.engines.kubernetes.run import KubernetesRun
-from allranks.errors import EngineError, NotFound, SpecError, Unreachable, UsageError
+from allranks.engines.wanted import is_told, must_have_node
+from allranks.errors import EngineError, NotFound, SpecError, Unreachable
 from allranks.node.status import Status
 
 if TYPE_CHECKING:
@@ -232,8 +233,7 @@ class KubernetesEngine:
 
         client, main = self.must_find(name)
         nodes, _, _ = state.size(main)
-        if not 0 <= node < nodes:
-            raise UsageError(f"--node {node}: {name} has nodes 0 to {nodes - 1}")
+        must_have_node(name, node, nodes)
         sight = glance(client, self.name, main, self.node_of)
         pod = sight.pods.get(node)
         if pod is None or not pod.is_running:
@@ -331,11 +331,7 @@ class KubernetesEngine:
         from allranks.engines.kubernetes import logs
 
         def over(status: Status) -> bool:
-            if wanted.attempt is not None and status.attempt > wanted.attempt:
-                return True
-            if wanted.command is None or status.is_over:
-                return status.is_over or status.phase == "idle"
-            return status.of_command(wanted.command).is_over
+            return is_told(status, wanted) or (wanted.attempt is not None and status.attempt > wanted.attempt)
 
         return logs.follow(client, watch, logs.wanted(watch.status(), wanted), ranks, over)
 
