@@ -39,8 +39,6 @@ class Plan:
     address: str = ""
 
 
-PATIENCE = 600.0
-"""Seconds for which an engine may not answer before who follows a run is let go."""
 OURS = -1
 
 

@@ -10,9 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
 
-from allranks.engines.engine import PATIENCE
 from allranks.engines.kubernetes import kept
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
@@ -22,6 +20,7 @@ from allranks.engines.kubernetes.look import NodeOf, glance
 from allranks.engines.kubernetes.pods import Pod, read_record
 from allranks.engines.kubernetes.refusals import Missing
 from allranks.engines.kubernetes.state import Sight, compose, start_timeout, waits_to_start
+from allranks.engines.silence import Silence
 from allranks.errors import EngineError
 from allranks.node.status import Status
 
@@ -56,10 +55,7 @@ class Watch(threading.Thread):
         self._of = ""
         self._line = ""
         self._record: Status | None = None
-        self._heard = time.monotonic()
-        self._trouble: EngineError | None = None
-        self._outages: list[str] = []
-        self._is_outage = False
+        self._silence = Silence(self._sight.name, SAID_AFTER, SLOW)
         self._looked = time.monotonic()
         self._waited = 0.0
         self._ended: Status | None = None
@@ -90,11 +86,11 @@ class Watch(threading.Thread):
         """How it stands by the newest look. Raises EngineError when there was none for PATIENCE seconds."""
         if self._ended is not None:
             return self._ended
-        outages = self.outages
-        if self._silent > PATIENCE:
+        outages, silence = self.outages, self._silence
+        if silence.is_too_long:
             name = self._sight.name
-            raise EngineError(f"{self._trouble or 'the API server does not answer'}; run {name} was not seen for "
-                              f"{self._silent:.0f} s, and may go on; see: allranks logs -f {name}")  # fmt: skip
+            raise EngineError(f"{silence.trouble or 'the API server does not answer'}; run {name} was not seen for "
+                              f"{silence.seconds:.0f} s, and may go on; see: allranks logs -f {name}")  # fmt: skip
         with self._lock:
             status = self._compose()
         return replace(status, notes=[*status.notes, *outages])
@@ -118,25 +114,8 @@ class Watch(threading.Thread):
 
     @property
     def outages(self) -> Sequence[str]:
-        """What there is to say of times when the cluster did not answer, in order: that one began, and ended."""
-        trouble, silent = self._trouble, self._silent
-        if not self._is_outage and silent > (SAID_AFTER if trouble else SLOW):
-            self._is_outage = True
-            now = datetime.now()
-            since, until = (now + timedelta(seconds=passed) for passed in (-silent, PATIENCE - silent))
-            why = str(trouble or "the API server does not answer").splitlines()[0]
-            self._outages.append(f"since {since:%H:%M:%S} {self._sight.name} cannot be seen, and goes on without that; "
-                                 f"tried again until {until:%H:%M:%S}: {why}")  # fmt: skip
-        return self._outages
-
-    @property
-    def _silent(self) -> float:
-        return time.monotonic() - self._heard
-
-    def _is_heard(self) -> None:
-        if self._is_outage:
-            self._outages.append(f"{datetime.now():%H:%M:%S}: the API server answers again, after {self._silent:.0f} s")
-        self._is_outage, self._trouble, self._heard = False, None, time.monotonic()
+        """What there is to say of times when the cluster did not answer."""
+        return self._silence.notes
 
     def await_record(self, seconds: float = 10.0) -> None:
         """Wait until the coordinator has told its record, if there is one that could."""
@@ -170,13 +149,13 @@ class Watch(threading.Thread):
                     self._sight = sight
             self._listen()
             self._count()
-            self._is_heard()
+            self._silence.heard()
         except Missing:
             self.gone = True
-            self._is_heard()
+            self._silence.heard()
         except EngineError as error:
             self._looked = time.monotonic()
-            self._trouble = error  # a refusal too: an API server that has just started knows no rights yet
+            self._silence.goes_on(error)  # a refusal too: an API server that has just started knows no rights yet
         self.changed.set()
 
     def _listen(self) -> None:
