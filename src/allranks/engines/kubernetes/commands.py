@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 STOP_WITHIN = 120.0
 """Seconds for a stopped command to be over, its grace included."""
-POLL = 0.1
 
 
 def staying(plan: Plan) -> Plan:
@@ -59,18 +57,13 @@ class Given:
         self._watch.close()
 
     def wait(self, timeout: float) -> bool:
-        if not self._until_over(timeout):
-            return False
-        self._watch.close()
-        return True
+        over = self._until_over(timeout)
+        if over:
+            self._watch.close()
+        return over
 
     def _until_over(self, timeout: float) -> bool:
-        until = time.monotonic() + timeout
-        while not self.status().is_over:
-            if time.monotonic() > until:
-                return False
-            time.sleep(POLL)
-        return True
+        return self._watch.until(lambda: self.status().is_over, timeout)
 
 
 def give(client: Client, watch: Watch, argv: Sequence[str], restarts: int) -> Given:

@@ -7,6 +7,7 @@ other documents to ``render.main_document(plan)``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -147,16 +148,25 @@ class KubernetesEngine:
         return "" if api.why_not() else kept.engine(self.connect().access.context, name)
 
     def status(self, name: str) -> Status:
+        return self._told(name, self.seen, self.status)
+
+    def _told(
+        self, name: str, one: Callable[[Client, Object, kept.Seen | None], Status], each: Callable[[str], Status]
+    ) -> Status:
+        """What ``one`` makes of the run's object, or what is remembered of it; of a service what ``each`` of its gangs.
+
+        Raises NotFound.
+        """
         try:
             client, main, seen = self._find(name)
         except NotFound:
             if gangs := self._gangs(name):
-                return replicas.together(name, replicas.each(gangs, self.status))
+                return replicas.together(name, replicas.each(gangs, each))
             raise
         if main is None:
             assert seen is not None
             return _without_object(seen.status)
-        return self.seen(client, main, seen)
+        return one(client, main, seen)
 
     def seen(self, client: Client, main: Object, seen: kept.Seen | None) -> Status:
         """Look at the run of that object."""
@@ -185,17 +195,11 @@ class KubernetesEngine:
         yield from logs.read(client, found, chosen, ranks)
 
     def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:
-        try:
-            client, main, seen = self._find(name)
-        except NotFound:
-            if gangs := self._gangs(name):
-                ended = replicas.each(gangs, lambda gang: self.cancel(gang, reason=reason, code=code))
-                return replicas.together(name, ended)
-            raise
-        if main is None:
-            assert seen is not None
-            return _without_object(seen.status)
-        return self.end(client, main, reason=reason, code=code)
+        return self._told(
+            name,
+            lambda client, main, _: self.end(client, main, reason=reason, code=code),
+            lambda gang: self.cancel(gang, reason=reason, code=code),
+        )
 
     def end(self, client: Client, main: Object, *, reason: str, code: int) -> Status:
         """End the run of that object, and wait until nothing of it runs. Raises EngineError."""
@@ -211,20 +215,30 @@ class KubernetesEngine:
     def exec(self, name: str, argv: Sequence[str], *, restarts: int) -> Given:
         from allranks.engines.kubernetes.commands import give
 
-        client, main = self.must_find(name)
-        watch = self.watch(client, main)
-        watch.await_record()
-        return give(client, watch, argv, restarts)
+        with self._listening(name) as (client, watch):
+            return give(client, watch, argv, restarts)
 
     def stop(self, name: str, *, reason: str, code: int = 143) -> Status:
         from allranks.engines.kubernetes.commands import running
 
+        with self._listening(name) as (client, watch):
+            given = running(client, watch)
+            given.cancel(reason=reason, code=code)
+            ended = given.status()
+        watch.close()
+        return ended
+
+    @contextmanager
+    def _listening(self, name: str) -> Iterator[tuple[Client, Watch]]:
+        """Who asks, and a look at a run whose coordinator has told its record; closed where something goes wrong."""
         client, main = self.must_find(name)
         watch = self.watch(client, main)
-        watch.await_record()
-        given = running(client, watch)
-        given.cancel(reason=reason, code=code)
-        return given.status()
+        try:
+            watch.await_record()
+            yield client, watch
+        except BaseException:
+            watch.close()
+            raise
 
     def shell(self, name: str, node: int) -> int:
         from allranks.engines.kubernetes.look import glance

@@ -10,7 +10,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -193,13 +193,15 @@ def run(
 
 
 class Lines(threading.Thread):
-    """Keeps the newest line that a long command has printed, until it ends or is closed."""
+    """Keeps the newest line that a long command has printed, until it ends or is closed. ``came`` is called for it."""
 
-    def __init__(self, client: Client, pod: str, container: str, argv: Sequence[str], namespace: str) -> None:
+    def __init__(
+        self, client: Client, pod: str, container: str, argv: Sequence[str], namespace: str, came: Callable[[], None]
+    ) -> None:
         super().__init__(daemon=True)
         self._asked = (client, pod, container, argv, namespace)
+        self._came = came
         self.newest = ""
-        self.came = threading.Event()
         self._session: Session | None = None
         self._closed = False
         self.start()
@@ -211,8 +213,6 @@ class Lines(threading.Thread):
                 self._read(self._session)
         except EngineError:
             pass  # who looks at ``newest`` finds that nothing comes, and asks in another way
-        finally:
-            self.came.set()
 
     def _read(self, running: Session) -> None:
         partial = b""
@@ -221,7 +221,7 @@ class Lines(threading.Thread):
                 *whole, partial = (partial + piece[1]).split(b"\n")
                 if whole:
                     self.newest = whole[-1].decode(errors="replace")
-                    self.came.set()
+                    self._came()
 
     def close(self) -> None:
         """Hang up, which ends the command: its input is at its end."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from allranks.engines.kubernetes import kept
@@ -43,7 +43,7 @@ def watch(client: Client, engine: str, main: Object, node_of: NodeOf) -> Watch:
 
 
 class Watch(threading.Thread):
-    """Sees one run until all of its ``users`` have closed it. ``changed`` is set whenever there was a look."""
+    """Sees one run until all of its ``users`` have closed it."""
 
     def __init__(self, client: Client, engine: str, main: Object, node_of: NodeOf) -> None:
         super().__init__(daemon=True)
@@ -61,7 +61,7 @@ class Watch(threading.Thread):
         self._ended: Status | None = None
         self._closing = threading.Event()
         self._lock = threading.Lock()
-        self.changed = threading.Event()
+        self._news = threading.Condition()
         self.gone = False
         self.users = 0
         self._look()
@@ -117,10 +117,15 @@ class Watch(threading.Thread):
         """What there is to say of times when the cluster did not answer."""
         return self._silence.notes
 
+    def until(self, true: Callable[[], object], timeout: float) -> bool:
+        """Wait until something is true, at most ``timeout`` seconds: it is tried whenever more is seen of the run."""
+        with self._news:
+            return bool(self._news.wait_for(true, timeout))
+
     def await_record(self, seconds: float = 10.0) -> None:
         """Wait until the coordinator has told its record, if there is one that could."""
-        if self._lines is not None:
-            self._lines.came.wait(seconds)
+        lines = self._lines
+        self.until(lambda: lines is None or lines.newest or not lines.is_alive(), seconds)
 
     def close(self) -> None:
         """Stop looking, where nobody else wants to see."""
@@ -156,7 +161,11 @@ class Watch(threading.Thread):
         except EngineError as error:
             self._looked = time.monotonic()
             self._silence.goes_on(error)  # a refusal too: an API server that has just started knows no rights yet
-        self.changed.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._news:
+            self._news.notify_all()
 
     def _listen(self) -> None:
         """Have node 0's container print its record, and again from another one when that has ended."""
@@ -167,7 +176,8 @@ class Watch(threading.Thread):
             if self._lines is not None:
                 self._lines.close()
             self._of = pod.uid
-            self._lines = Lines(self._client, pod.name, pod.container, pod.agent("record", "--follow"), pod.namespace)
+            argv = pod.agent("record", "--follow")
+            self._lines = Lines(self._client, pod.name, pod.container, argv, pod.namespace, self._tell)
 
     def _compose(self) -> Status:
         line = self._lines.newest if self._lines else ""
