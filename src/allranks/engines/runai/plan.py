@@ -7,7 +7,7 @@ container variables out of a Secret: there the agent comes in pieces, which the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from allranks.engines.kubernetes import delivery, pod, render
@@ -39,16 +39,17 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     pod.must_have_image(job, ENGINE)
     if job.env_from:
         raise SpecError("env_from: Run:ai gives a container single keys of a Secret, not all of them")
-    for path in command_line.check(job):
-        raise SpecError(f"{path}: the command line of runai takes no comma there")
+    if commas := list(command_line.with_commas(job)):
+        raise SpecError(f"{', '.join(commas)}: the command line of runai takes no comma there")
     namespace = _namespace(job, cluster)
     config, secret = delivery.documents(
         job, ENGINE, namespace, pytorchjob.names(job),
         state=f"{command_line.STATE}/state", cache=f"{command_line.STATE}/cache",
         secret=f"{command_line.SECRET_PATH}/{delivery.SECRET}" if cluster.runai == 2 else "",
     )  # fmt: skip
-    mounted = [config, secret] if cluster.runai == 2 else [_in_pieces(config, secret)]
-    argv = command_line.argv(job, cluster.runai, pieces=_pieces())
+    pieces = _pieces() if cluster.runai == 1 else []
+    mounted = [_in_pieces(config, secret, pieces)] if pieces else [config, secret]
+    argv = command_line.argv(job, cluster.runai, len(pieces))
     submit = Explained(
         {
             "apiVersion": f"{delivery.PREFIX}/v1",
@@ -76,11 +77,11 @@ def _pieces() -> list[str]:
     return [whole[start : start + PIECE] for start in range(0, len(whole), PIECE)]
 
 
-def _in_pieces(config: dict[str, Any], secret: dict[str, Any]) -> dict[str, Any]:
+def _in_pieces(config: dict[str, Any], secret: dict[str, Any], pieces: Sequence[str]) -> dict[str, Any]:
     """One Secret with all that the container needs; a variable cannot be filled from a ConfigMap there."""
-    pieces = {f"agent-{number}": piece for number, piece in enumerate(_pieces())}
-    why = dict.fromkeys(pieces, "a piece of the agent")
-    data = Explained({delivery.PLAN: config["data"][delivery.PLAN], **pieces}, **why)
+    agent = {f"agent-{number}": piece for number, piece in enumerate(pieces)}
+    why = dict.fromkeys(agent, "a piece of the agent")
+    data = Explained({delivery.PLAN: config["data"][delivery.PLAN], **agent}, **why)
     return Explained({**secret, "stringData": data}, **getattr(secret, "why", {}))
 
 
