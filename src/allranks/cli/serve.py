@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SPEC = "service.yaml"
 POLL = 0.2
+PATIENCE = 10.0
+"""Seconds before it is said what is awaited of ranks that run."""
 
 
 @click.command()
@@ -42,10 +46,7 @@ def command(spec: str | None, engine: str, detach: bool, **options: Any) -> int:
     """
     from allranks.engines.engine import CanAnswer
 
-    chosen = engines.get(engine)
-    reason = chosen.available()
-    if reason:
-        raise EngineError(f"engine {engine} cannot be used here: {reason}")
+    chosen = engines.get_usable(engine)
     service, folder = _service(spec, options)
     plan = plan_of(chosen, service, folder)
     with say.notes(plan.notes):
@@ -116,22 +117,25 @@ def _changes(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
 
 
 def _until_ready(run: Run, ready: Callable[[], bool], address: str) -> int:
-    """Say what is awaited until the service answers; its exit code if it ends before."""
-    import time
-
+    """Say what is awaited until the service answers, then let go of it; its exit code if it ends before."""
     from allranks.cli import words
+    from allranks.cli.follow import EXIT_UNTOLD
     from allranks.cli.news import News
 
-    news = News()
+    news, say_at = News(), time.monotonic() + PATIENCE
     while not (status := run.status()).is_over:
         say.lines(news.of(status, time.monotonic()))
         if ready():
+            run.detach()
             say.line(f"{run.name} answers at {address}; end it with: allranks cancel {run.name}")
             click.echo(address)
             return 0
+        if status.phase == "running" and time.monotonic() > say_at:
+            say_at = math.inf
+            say.line(f"{run.name} runs, and does not answer yet at {address}")
         time.sleep(POLL)
     say.lines(words.ending(status))
-    return status.exit_code or 70
+    return status.exit_code or EXIT_UNTOLD
 
 
 def _answers(probe: str) -> bool:

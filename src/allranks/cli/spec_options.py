@@ -1,4 +1,4 @@
-"""What ``run`` and ``plan`` share: a spec file or a command after ``--``, and options that override its fields."""
+"""What ``run``, ``up`` and ``plan`` share: a spec file, a command after ``--``, and options that override fields."""
 
 from __future__ import annotations
 

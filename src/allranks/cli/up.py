@@ -25,10 +25,7 @@ def command(engine: str, **options: object) -> int:
     from allranks.cli.follow import until_idle
     from allranks.engines.engine import CanUp
 
-    chosen = engines.get(engine)
-    reason = chosen.available()
-    if reason:
-        raise EngineError(f"engine {engine} cannot be used here: {reason}")
+    chosen = engines.get_usable(engine)
     if not isinstance(chosen, CanUp):
         raise EngineError(f"engine {engine} cannot keep a gang idle")
     plan = plan_of(chosen, options if _says_what_runs(options) else {**options, **_any_python(options)})
