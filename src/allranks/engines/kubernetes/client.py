@@ -19,7 +19,7 @@ from allranks.engines.kubernetes import kubeconfig
 from allranks.engines.kubernetes.kinds import POD, Kind, kind_of
 from allranks.engines.kubernetes.kubeconfig import Access
 from allranks.engines.kubernetes.refusals import Refused, Unreachable, refusal
-from allranks.engines.kubernetes.wire import answer, cause, is_page
+from allranks.engines.kubernetes.wire import KEEPALIVE, answer, cause, is_page
 from allranks.errors import EngineError
 
 if TYPE_CHECKING:
@@ -40,12 +40,16 @@ class Client:
 
     def __init__(self, access: Access) -> None:
         import urllib3
+        from urllib3.connection import HTTPConnection
 
         self.access, self.namespace = access, access.namespace
         self._never_reached: Unreachable | None = None
         self._reached = False
         self._date = ""
-        options: dict[str, Any] = {"num_pools": 2, "maxsize": CONNECTIONS, "block": False}
+        options: dict[str, Any] = {
+            "num_pools": 2, "maxsize": CONNECTIONS, "block": False,
+            "socket_options": [*HTTPConnection.default_socket_options, *KEEPALIVE],
+        }  # fmt: skip
         if access.server.startswith("https"):
             options["ssl_context"] = access.tls()
             if access.server_name:

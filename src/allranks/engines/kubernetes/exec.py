@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 from allranks.engines.kubernetes.client import CONNECT, Client
 from allranks.engines.kubernetes.kinds import POD, Kind
 from allranks.engines.kubernetes.refusals import Unreachable, refusal
+from allranks.engines.kubernetes.wire import KEEPALIVE
 from allranks.errors import EngineError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Session:
                 return data[0], data[1:]
 
     def write(self, data: bytes) -> None:
-        """Type something; silently nothing where the command has ended."""
+        """Type something; silently nothing where the command has ended. Waits until there is room for it."""
         self._send(STDIN, data)
 
     def end_input(self) -> None:
@@ -159,11 +160,14 @@ def _connect(client: Client, loop: asyncio.AbstractEventLoop, namespace: str, po
     options: dict[str, Any] = {"ssl": access.tls(), "server_hostname": access.server_name or None}
 
     async def dial() -> ClientConnection:
-        return await connect(
+        line = await connect(
             url, additional_headers=access.headers(), subprotocols=[Subprotocol(name) for name in PROTOCOLS],
             open_timeout=OPEN, close_timeout=CLOSE, max_size=MOST, compression=None, ping_interval=None,
             proxy=access.proxy or None, **(options if url.startswith("wss") else {}),
         )  # fmt: skip
+        for option in KEEPALIVE:
+            line.transport.get_extra_info("socket").setsockopt(*option)
+        return line
 
     try:
         return _wait_for(loop, dial(), 2 * OPEN)

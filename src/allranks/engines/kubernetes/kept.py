@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from allranks.engines.local.rundir import runs_home
+from allranks.engines.local.rundir import state_home
 from allranks.node.files import write_whole
 from allranks.node.status import Status
 
@@ -68,4 +68,4 @@ def _path(context: str, namespace: str, name: str) -> Path:
 
 
 def _root(context: str) -> Path:
-    return runs_home().with_name("clusters") / quote(context, safe="")
+    return state_home() / "clusters" / quote(context, safe="")
