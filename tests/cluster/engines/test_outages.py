@@ -15,9 +15,9 @@ import pytest
 
 from tests.cluster import faults
 from tests.cluster.cluster import Cluster
-from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.conftest import ENGINES, Space
 from tests.cluster.engines.kubectl import kubectl
-from tests.cluster.engines.test_gangs import ENGINES, pods, python
+from tests.cluster.engines.test_gangs import pods, python
 
 pytestmark = pytest.mark.long
 

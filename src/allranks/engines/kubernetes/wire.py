@@ -31,7 +31,7 @@ KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5), (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 ]  # fmt: skip
-"""Of every line to an API server: one that is read for hours is known to be cut after 30 s, and not cut for idleness."""
+"""Of every line to an API server: one that is read for hours is known to be cut after 30 s, and not for idleness."""
 TITLE = re.compile(rb"<title[^>]*>([^<]{1,100})<", re.IGNORECASE)
 
 
