@@ -121,7 +121,10 @@ class Engine(Protocol):
         """
 
     def submit(self, plan: Plan, *, detach: bool) -> Run:
-        """Start the gang. Without ``detach`` the gang ends when this process does. Raises EngineError."""
+        """Start the gang. One that this machine holds ends, without ``detach``, when this process does.
+
+        Raises EngineError.
+        """
 
     def status(self, name: str) -> Status:
         """Raises NotFound, naming the runs that exist."""

@@ -87,7 +87,11 @@ class Ranks:
         if event is None:
             self._zygote_died()
             return
-        getattr(self, "_on_" + event["event"])(event)
+        handler = {
+            "ready": self._on_ready, "error": self._on_error, "spawned": self._on_spawned, "exit": self._on_exit,
+            "swept": self._on_swept,
+        }[event["event"]]  # fmt: skip
+        handler(event)
 
     def _on_ready(self, event: Event) -> None:
         self._zygotes_argv = event["argv"]

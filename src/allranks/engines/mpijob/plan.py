@@ -66,14 +66,14 @@ def _agents(job: Job, admission: Admission) -> dict[str, Any]:
             "slotsPerWorker": job.ranks,
             "runLauncherAsWorker": True,
             "runPolicy": _run_policy(job, admission, 0 if once else 1),
-            "mpiReplicaSpecs": {"Launcher": launcher, **_replicas_of_workers(job, template, job.nodes - 1)},
+            "mpiReplicaSpecs": {"Launcher": launcher, **_replicas_of_workers(template, job.nodes - 1)},
         },
         slotsPerWorker="ranks_per_node",
         runLauncherAsWorker="the launcher's pod is a node like the others",
     )
 
 
-def _replicas_of_workers(job: Job, template: dict[str, Any], count: int) -> dict[str, Any]:
+def _replicas_of_workers(template: dict[str, Any], count: int) -> dict[str, Any]:
     """With Never the operator would not replace a worker that failed."""
     worker = Explained(
         {"replicas": count, "restartPolicy": "OnFailure", "template": template},
@@ -102,7 +102,7 @@ def _over_ssh(job: Job, admission: Admission) -> dict[str, Any]:
                 "runPolicy": _run_policy(job, admission, 1),
                 "mpiReplicaSpecs": {
                     "Launcher": {"replicas": 1, "restartPolicy": "OnFailure", "template": launcher},
-                    **_replicas_of_workers(job, worker, job.nodes),
+                    **_replicas_of_workers(worker, job.nodes),
                 },
             }
         ),

@@ -63,7 +63,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         line="the same, for a shell",
         body="the same, for POST /api/v1/workloads/distributed; projectId and clusterId are the installation's",
     )
-    return render.plan(job, ENGINE, [*mounted, submit], why_not=_why_not(job, cluster), notes=_notes(job, cluster))
+    return render.plan(job, ENGINE, [*mounted, submit], why_not=_why_not(cluster), notes=_notes(job, cluster))
 
 
 def _namespace(job: Job, cluster: Cluster) -> str:
@@ -85,7 +85,7 @@ def _in_pieces(config: dict[str, Any], secret: dict[str, Any], pieces: Sequence[
     return Explained({**secret, "stringData": data}, **getattr(secret, "why", {}))
 
 
-def _why_not(job: Job, cluster: Cluster) -> dict[str, str]:
+def _why_not(cluster: Cluster) -> dict[str, str]:
     why = dict(WHY_NOT)
     if cluster.runai == 1:
         why["failure.ttl"] = "version 1 of runai removes only MPI workloads by time"

@@ -58,7 +58,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     admission = render.admitted(job, ENGINE, cluster)
     runtime = job.engines.trainjob.runtime
     names = [f"{job.name}-{NODE}-0-{node}.{job.name}" for node in range(job.nodes)]
-    made = _on_existing(job, admission, cluster) if runtime else _on_own(job, admission, namespace)
+    made = _on_existing(job, admission, cluster) if runtime else _on_own(job, admission)
     documents = [
         *render.beside(job, ENGINE, namespace, names, admission.group if runtime else None),
         *([] if runtime else [_runtime(job, admission, namespace)]),
@@ -70,7 +70,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
 # A runtime of the run's own
 
 
-def _on_own(job: Job, admission: Admission, namespace: str) -> Explained:
+def _on_own(job: Job, admission: Admission) -> Explained:
     return without_nothing(
         {
             "suspend": admission.suspend or None,
