@@ -16,6 +16,7 @@ from allranks.node.fork import interpreter
 from allranks.node.gang import Gang
 
 MOST_FINDINGS = 16
+NAMED = "GLOO_SOCKET_IFNAME in the spec's env, or /etc/hosts"
 
 
 class Checker:
@@ -83,8 +84,8 @@ def _name(gang: Gang) -> List[Finding]:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(name, None)}
     except OSError as error:
         what, why = f"{name} does not resolve ({error.strerror or error})", "gloo cannot tell which interface is meant"
-        return [Finding("warning", "DNS", what, "GLOO_SOCKET_IFNAME in the spec's env, or /etc/hosts", why)]
+        return [Finding("warning", "DNS", what, NAMED, why)]
     if all(address.startswith("127.") or address == "::1" for address in addresses):
         what, why = f"{name} resolves to loopback alone", "gloo listens there, and no other node reaches it"
-        return [Finding("warning", "DNS", what, "GLOO_SOCKET_IFNAME in the spec's env, or /etc/hosts", why)]
+        return [Finding("warning", "DNS", what, NAMED, why)]
     return []

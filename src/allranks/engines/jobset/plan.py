@@ -7,11 +7,12 @@ the run is given up, ends it. Seen on JobSet 0.11 and Kubernetes 1.34.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.kubernetes import delivery, free, pod, render
+from allranks.engines.kubernetes import free, pod, render
 from allranks.engines.kubernetes.manifest import Explained, without_nothing
+from allranks.node.ledger import MADE_ANEW
 from allranks.node.verdict import EXIT_GIVEN_UP
 
 if TYPE_CHECKING:
@@ -48,21 +49,22 @@ def _names(job: Job, jobset: bool) -> list[str]:
 
 def _job_set(job: Job, admission: Admission, namespace: str) -> Iterator[dict[str, Any]]:
     template = pod.template(job, ENGINE, admission, restart="Never", env=[restart_variable()])
-    spec = without_nothing(
-        {
-            "suspend": admission.suspend or None,
-            "ttlSecondsAfterFinished": render.ttl(job),
-            **set_spec(job, template, {}, REPLICATED_JOB),
-        },
-        suspend="until Kueue admits it (schedule.queue)",
+    spec = _held(job, admission, set_spec(job, template, {}, REPLICATED_JOB))
+    yield render.main_object(job, ENGINE, admission, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec)
+
+
+def _held(job: Job, admission: Admission, spec: Mapping[str, Any]) -> Explained:
+    """The spec with what says when it may begin and how long it is kept."""
+    return without_nothing(
+        {"suspend": admission.suspend or None, "ttlSecondsAfterFinished": render.ttl(job), **spec},
+        suspend=render.HELD_BACK,
         ttlSecondsAfterFinished="failure.ttl",
     )
-    yield render.main_object(job, ENGINE, admission, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec)
 
 
 def restart_variable() -> dict[str, Any]:
     """The container's variable that says how often JobSet has made the set anew."""
-    return {"name": delivery.RESTART, "valueFrom": {"fieldRef": {"fieldPath": RESTART_ATTEMPT}}}
+    return {"name": MADE_ANEW, "valueFrom": {"fieldRef": {"fieldPath": RESTART_ATTEMPT}}}
 
 
 def set_spec(job: Job, template: dict[str, Any], labels: dict[str, str], name: str) -> dict[str, Any]:
@@ -90,15 +92,7 @@ def set_spec(job: Job, template: dict[str, Any], labels: dict[str, str], name: s
 def _plain_job(job: Job, admission: Admission, namespace: str) -> Iterator[dict[str, Any]]:
     """Pods are replaced one by one, as often as a run may be restarted; each replaced one rejoins."""
     template = pod.template(job, ENGINE, admission, restart="Never", more={"subdomain": job.name})
-    spec = without_nothing(
-        {
-            "suspend": admission.suspend or None,
-            "ttlSecondsAfterFinished": render.ttl(job),
-            **_job_spec(job, template),
-        },
-        suspend="until Kueue admits it (schedule.queue)",
-        ttlSecondsAfterFinished="failure.ttl",
-    )
+    spec = _held(job, admission, _job_spec(job, template))
     spec = Explained(
         {**spec, "backoffLimit": job.failure.restarts},
         **spec.why,

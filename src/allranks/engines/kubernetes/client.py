@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 from allranks.engines.kubernetes import kubeconfig
 from allranks.engines.kubernetes.kinds import POD, Kind, kind_of
 from allranks.engines.kubernetes.kubeconfig import Access
-from allranks.engines.kubernetes.refusals import Refused, Unreachable, refusal
+from allranks.engines.kubernetes.refusals import Missing, Refused, Unreachable, refusal
 from allranks.engines.kubernetes.wire import KEEPALIVE, answer, cause, is_page
 from allranks.errors import EngineError
 
@@ -99,8 +99,6 @@ class Client:
 
         With ``uid`` only that very one: another one of its name is none.
         """
-        from allranks.engines.kubernetes.refusals import Missing
-
         very = {"preconditions": {"uid": uid}} if uid else {}
         try:
             self._object("DELETE", "delete", kind, namespace, name, body={"propagationPolicy": policy, **very})

@@ -88,11 +88,10 @@ def running(client: Client, watch: Watch) -> Given:
 def must_be_up(watch: Watch, status: Status) -> Pod:
     """Node 0's pod of a gang that takes commands. Raises EngineError."""
     if status.is_over:
-        raise EngineError(f"{status.name} is over ({status.phase}); start it again with 'allranks up'")
+        raise given.is_over(status, "allranks up")
     pod = next((one for one in watch.pods if one.node == 0), None)
     if pod is None or not pod.is_running:
         raise EngineError(f"gang {status.name} is not there yet: {status.reason}; see: allranks status {status.name}")
     if status.attempts and not status.stays:
-        raise EngineError(f"run {status.name} has a command of its own, and ends with it; for a gang to exec on: "
-                          f"'allranks up --engine {status.engine} --name OTHER'")  # fmt: skip
+        raise given.has_its_own(status.name, f"allranks up --engine {status.engine} --name OTHER")
     return pod

@@ -17,7 +17,7 @@ from allranks.engines.kubernetes import client as api
 from allranks.engines.kubernetes import delivery, kept, listing, pods, replicas, state
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.cluster import Cluster
-from allranks.engines.kubernetes.kinds import Kind
+from allranks.engines.kubernetes.kinds import POD, Kind
 from allranks.engines.kubernetes.run import KubernetesRun
 from allranks.engines.wanted import is_told, must_have_node
 from allranks.errors import EngineError, NotFound, SpecError, Unreachable
@@ -326,8 +326,6 @@ class KubernetesEngine:
         return status
 
     def _all_pods(self, client: Client, main: Object) -> list[pods.Pod]:
-        from allranks.engines.kubernetes.kinds import POD
-
         namespace, name = str(main["metadata"]["namespace"]), str(main["metadata"]["name"])
         found = client.list(POD, namespace, labels=f"{delivery.RUN}={name}")
         numbered = [(self.node_of(raw), raw) for raw in found]

@@ -19,7 +19,7 @@ from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.kinds import CONFIGMAP, EVENT, POD, Kind
 from allranks.engines.kubernetes.pods import Pod, read_record
 from allranks.engines.kubernetes.reasons import Events
-from allranks.engines.kubernetes.refusals import Refused, Unreachable
+from allranks.engines.kubernetes.refusals import Missing, NotInstalled, Refused, Unreachable
 from allranks.engines.kubernetes.state import Sight
 from allranks.errors import EngineError
 from allranks.node import keeper
@@ -95,8 +95,6 @@ def find(client: Client, kinds: tuple[Kind, ...], name: str, namespaces: tuple[s
 
 def _in(client: Client, kinds: tuple[Kind, ...], name: str, namespace: str) -> Object | None:
     """Of the first of these kinds that has it."""
-    from allranks.engines.kubernetes.refusals import Missing, NotInstalled
-
     for kind in kinds:
         try:
             found = client.get(kind, name, namespace)

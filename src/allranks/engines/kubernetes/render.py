@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from allranks.spec.job import Job
 
 
+HELD_BACK = "until Kueue admits it (schedule.queue)"
+"""Why an object is made suspended."""
+
+
 def namespace_of(job: Job, cluster: Cluster) -> str:
     """The run's namespace."""
     return job.schedule.namespace or cluster.namespace
@@ -112,7 +116,7 @@ def run_policy(job: Job, admission: Admission, **more: Any) -> Explained:
         },
         cleanPodPolicy="failure.clean",
         ttlSecondsAfterFinished="failure.ttl",
-        suspend="until Kueue admits it (schedule.queue)",
+        suspend=HELD_BACK,
     )
 
 

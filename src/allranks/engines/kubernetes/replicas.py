@@ -69,15 +69,14 @@ def make_room(engine: KubernetesEngine, client: Client, plan: Plan, namespace: s
 
 def _remove_lead(client: Client, name: str, service: str, namespace: str) -> None:
     """The garbage of an owner that has just gone may not have been collected yet."""
-    from allranks.engines.kubernetes.name import must_be_left
+    from allranks.engines.kubernetes.name import is_not_ours, must_be_left
 
     try:
         there = client.get(KIND, name, namespace)
     except Missing:
         return
     if (there["metadata"].get("labels") or {}).get(delivery.SERVICE) != service:
-        raise EngineError(f"Service {name} exists already in namespace {namespace}, and allranks did not make it; "
-                          "give this service another name: '--name OTHER'")  # fmt: skip
+        raise is_not_ours("Service", name, namespace, "service")
     must_be_left(client, service, there, namespace)
     client.delete(KIND, name, namespace, uid=there["metadata"]["uid"])
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from allranks.engines.jobset import plan as jobset
 from allranks.engines.kubernetes import delivery, free, pod, render
+from allranks.engines.kubernetes.kinds import TRAINJOB
 from allranks.engines.kubernetes.manifest import Explained, without_nothing
 from allranks.errors import SpecError
 
@@ -27,7 +28,7 @@ ENGINE = "trainjob"
 NODE = "node"
 """Trainer's name for the replicated Job and for the container that it gives its variables to."""
 STEP = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-API = "trainer.kubeflow.org/v1alpha1"
+API = TRAINJOB.api_version
 MANAGER = f"{delivery.PREFIX}/run"
 WHY_NOT = {
     "failure.ttl": "Trainer before 2.3 starts a run again whose JobSet was removed by its ttl",
@@ -80,7 +81,7 @@ def _on_own(job: Job, admission: Admission) -> Explained:
                 {"numNodes": job.nodes, "numProcPerNode": job.ranks}, numNodes="nodes", numProcPerNode="ranks_per_node"
             ),
         },
-        suspend="until Kueue admits it (schedule.queue)",
+        suspend=render.HELD_BACK,
     )
 
 
@@ -135,7 +136,7 @@ def _on_existing(job: Job, admission: Admission, cluster: Cluster) -> Explained:
             "trainer": trainer,
             field: [_patch(field, template)],
         },
-        suspend="until Kueue admits it (schedule.queue)",
+        suspend=render.HELD_BACK,
         runtimeRef="engines.trainjob.runtime",
     )  # fmt: skip
 
