@@ -141,8 +141,7 @@ class KubernetesEngine:
 
     def _keep(self, client: Client, mains: Sequence[Object]) -> None:
         for main in mains:
-            namespace, uid = str(main["metadata"]["namespace"]), str(main["metadata"]["uid"])
-            kept.keep(client.access.context, kept.Seen(namespace, uid, state.listed(self.name, main)))
+            kept.remember(client.access.context, main, state.listed(self.name, main))
 
     def recalled(self, name: str) -> str:
         return "" if api.why_not() else kept.engine(self.connect().access.context, name)
@@ -150,29 +149,24 @@ class KubernetesEngine:
     def status(self, name: str) -> Status:
         return self._told(name, self.seen, self.status)
 
-    def _told(
-        self, name: str, one: Callable[[Client, Object, kept.Seen | None], Status], each: Callable[[str], Status]
-    ) -> Status:
+    def _told(self, name: str, one: Callable[[Client, Object], Status], each: Callable[[str], Status]) -> Status:
         """What ``one`` makes of the run's object, or what is remembered of it; of a service what ``each`` of its gangs.
 
         Raises NotFound.
         """
         try:
-            client, main, seen = self._find(name)
+            client, found = self._find(name)
         except NotFound:
             if gangs := self._gangs(name):
                 return replicas.together(name, replicas.each(gangs, each))
             raise
-        if main is None:
-            assert seen is not None
-            return _without_object(seen.status)
-        return one(client, main, seen)
+        return _without_object(found.status) if isinstance(found, kept.Seen) else one(client, found)
 
-    def seen(self, client: Client, main: Object, seen: kept.Seen | None) -> Status:
+    def seen(self, client: Client, main: Object) -> Status:
         """Look at the run of that object."""
         from allranks.engines.kubernetes.look import look
 
-        return self.composed(client, look(client, self.name, main, self.node_of), seen)
+        return self.composed(client, look(client, self.name, main, self.node_of))
 
     def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
         from allranks.engines.kubernetes import logs
@@ -197,7 +191,7 @@ class KubernetesEngine:
     def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:
         return self._told(
             name,
-            lambda client, main, _: self.end(client, main, reason=reason, code=code),
+            lambda client, main: self.end(client, main, reason=reason, code=code),
             lambda gang: self.cancel(gang, reason=reason, code=code),
         )
 
@@ -262,8 +256,8 @@ class KubernetesEngine:
         """The kinds of its own object, the operator's first."""
         return (self.kind, *([self.fallback] if self.fallback else []))
 
-    def _find(self, name: str) -> tuple[Client, Object | None, kept.Seen | None]:
-        """The run's object, and what this client saw of it last; one of them is there. Raises NotFound."""
+    def _find(self, name: str) -> tuple[Client, Object | kept.Seen]:
+        """The run's object, or what this client saw of it last where the cluster has it no more. Raises NotFound."""
         from allranks.engines.kubernetes.look import find
 
         client = self.connect()
@@ -274,21 +268,20 @@ class KubernetesEngine:
             main = find(client, self.kinds, name, spaces)
         except Unreachable as error:
             raise self._unseen(client, name, spaces, error) from error
-        if main is not None and main["metadata"]["labels"].get(delivery.ENGINE) != self.name:
-            main = None
-        if main is not None:
-            return client, main, kept.read(context, str(main["metadata"]["namespace"]), name)
-        for space in spaces:
-            seen = kept.read(context, space, name)
-            if seen is not None and seen.status.engine == self.name:
-                return client, None, seen
+        if main is not None and main["metadata"]["labels"].get(delivery.ENGINE) == self.name:
+            return client, main
+        if (seen := self._remembered(client, name, spaces)) is not None:
+            return client, seen
         raise NotFound(f"no run named {name}: namespace {client.namespace} of context {context} has no "
                        f"{self.kind.kind} of that name that allranks made; see: allranks list")  # fmt: skip
 
+    def _remembered(self, client: Client, name: str, spaces: Sequence[str]) -> kept.Seen | None:
+        found = (kept.read(client.access.context, space, name) for space in spaces)
+        return next((one for one in found if one is not None and one.status.engine == self.name), None)
+
     def _unseen(self, client: Client, name: str, spaces: Sequence[str], error: Unreachable) -> Unreachable:
         """What to say of a run that this client knows, and cannot see now."""
-        found = (kept.read(client.access.context, space, name) for space in spaces)
-        seen = next((one for one in found if one is not None and one.status.engine == self.name), None)
+        seen = self._remembered(client, name, spaces)
         if seen is None:
             return error
         known = Unreachable(f"{error}\nRun {name} cannot be seen; it was {seen.status.phase} when this machine saw it "
@@ -305,24 +298,21 @@ class KubernetesEngine:
     def must_find(self, name: str) -> tuple[Client, Object]:
         """The run's object and who asks for it. Raises NotFound, EngineError where only this client remembers it."""
         try:
-            client, main, seen = self._find(name)
+            client, found = self._find(name)
         except NotFound:
             if gangs := self._gangs(name):
                 raise NotFound(f"{name} is a service of several gangs; name one: {', '.join(gangs)}") from None
             raise
-        if main is None:
-            assert seen is not None
-            where = f"{self.kind.kind} {name} is not in namespace {seen.namespace} any more"
+        if isinstance(found, kept.Seen):
+            where = f"{self.kind.kind} {name} is not in namespace {found.namespace} any more"
             raise EngineError(f"{where}, and with it went its pods and what they printed; see: allranks status {name}")
-        return client, main
+        return client, found
 
-    def composed(self, client: Client, sight: Sight, seen: kept.Seen | None = None) -> Status:
+    def composed(self, client: Client, sight: Sight) -> Status:
         """The status, remembered for the day when the cluster has it no more."""
-        context, namespace = client.access.context, str(sight.main["metadata"]["namespace"])
-        seen = seen or kept.read(context, namespace, sight.name)
-        earlier = seen.status if seen is not None and seen.uid == sight.uid else None
-        status = state.compose(sight, earlier)
-        kept.keep(context, kept.Seen(namespace, sight.uid, status))
+        context = client.access.context
+        status = state.compose(sight, kept.of(context, sight.main))
+        kept.remember(context, sight.main, status)
         return status
 
     def _all_pods(self, client: Client, main: Object) -> list[pods.Pod]:

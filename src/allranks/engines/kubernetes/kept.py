@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from allranks.engines.kubernetes.pods import Object
 from allranks.engines.local.rundir import state_home
 from allranks.node.files import write_whole
 from allranks.node.status import Status
@@ -43,6 +44,18 @@ def read(context: str, namespace: str, name: str) -> Seen | None:
         return Seen(namespace, str(found["uid"]), Status.from_json(found["status"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def of(context: str, main: Object) -> Status | None:
+    """How the run of that very object was seen last; nothing of another one of its name."""
+    metadata = main["metadata"]
+    seen = read(context, str(metadata["namespace"]), str(metadata["name"]))
+    return seen.status if seen is not None and seen.uid == metadata["uid"] else None
+
+
+def remember(context: str, main: Object, status: Status) -> None:
+    """Keep how the run of that object stands."""
+    keep(context, Seen(str(main["metadata"]["namespace"]), str(main["metadata"]["uid"]), status))
 
 
 def engine(context: str, name: str) -> str:

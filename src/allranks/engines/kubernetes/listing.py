@@ -58,9 +58,9 @@ def _status(client: Client, engine: str, main: Object, made: Made | None, node_o
     namespace, name = str(main["metadata"]["namespace"]), str(main["metadata"]["name"])
     mine = None if made is None else pods.by_node(made.get((namespace, name), ()), node_of)
     status = state.listed(engine, main, mine)
-    seen = kept.read(client.access.context, namespace, name)
-    if seen is None or seen.uid != main["metadata"]["uid"]:
+    seen = kept.of(client.access.context, main)
+    if seen is None:
         return status
     if status.is_over:
-        return seen.status if seen.status.is_over else status
-    return replace(status, phase="idle") if (status.phase, seen.status.phase) == ("running", "idle") else status
+        return seen if seen.is_over else status
+    return replace(status, phase="idle") if (status.phase, seen.phase) == ("running", "idle") else status

@@ -41,7 +41,7 @@ def look(client: Client, engine: str, main: Object, node_of: NodeOf, *, ask: boo
 def _from_ledger(client: Client, sight: Sight) -> Sight:
     """Few runs have one, and fewer people may read it: then the object alone tells the end."""
     try:
-        found = client.get(CONFIGMAP, keeper.name_of(sight.name), str(sight.main["metadata"]["namespace"]))
+        found = client.get(CONFIGMAP, keeper.name_of(sight.name), sight.namespace)
         return replace(sight, record=read_record(json.dumps(json.loads(found["data"][keeper.KEY])["record"])))
     except (EngineError, KeyError, ValueError, TypeError):
         return sight

@@ -45,6 +45,10 @@ class Sight:
         return str(self.main["metadata"]["name"])
 
     @property
+    def namespace(self) -> str:
+        return str(self.main["metadata"]["namespace"])
+
+    @property
     def uid(self) -> str:
         return str(self.main["metadata"]["uid"])
 

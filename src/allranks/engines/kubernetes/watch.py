@@ -49,8 +49,7 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self._client, self._engine, self._node_of = client, engine, node_of
         self._sight = Sight(engine, main)
-        self._seen = kept.read(client.access.context, str(main["metadata"]["namespace"]), self._sight.name)
-        self._earlier = self._seen.status if self._seen and self._seen.uid == self._sight.uid else None
+        self._earlier = kept.of(client.access.context, main)
         self._lines: Lines | None = None
         self._of = ""
         self._line = ""
@@ -143,10 +142,9 @@ class Watch(threading.Thread):
             self._look()
 
     def _look(self) -> None:
-        main = self._sight.main
-        namespace = str(main["metadata"]["namespace"])
+        old = self._sight
         try:
-            fresh = self._client.get(kind_of(main), self._sight.name, namespace)
+            fresh = self._client.get(kind_of(old.main), old.name, old.namespace)
             self.gone = fresh["metadata"]["uid"] != self._sight.uid
             if not self.gone:
                 sight = glance(self._client, self._engine, fresh, self._node_of)
@@ -187,8 +185,7 @@ class Watch(threading.Thread):
         if self.gone and not status.is_over:
             status.end("cancelled", f"its {self._sight.main['kind']} was deleted from the cluster", 143)
         if self._earlier is None or status.to_json() != self._earlier.to_json():
-            namespace = str(self._sight.main["metadata"]["namespace"])
-            kept.keep(self._client.access.context, kept.Seen(namespace, self._sight.uid, status))
+            kept.remember(self._client.access.context, self._sight.main, status)
             self._earlier = status
         return status
 
