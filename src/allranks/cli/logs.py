@@ -13,6 +13,7 @@ from allranks.cli.choose import pick, run_name
 from allranks.cli.lines import Prefix, batches
 from allranks.engines.engine import OURS, CanLog, LogFilter
 from allranks.errors import EngineError, UsageError
+from allranks.node import cause
 
 
 @click.command()
@@ -57,7 +58,7 @@ def command(
 def moment(text: str) -> float:
     """Seconds since 1970 of a time, or of a duration before now. Raises UsageError, also for what is yet to come."""
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        found = cause.moment(text)
     except (ValueError, OverflowError):
         pass  # not a time, so a duration
     else:

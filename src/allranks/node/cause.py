@@ -19,6 +19,11 @@ def utc(at: Optional[float] = None) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def moment(text: str) -> float:
+    """Seconds since 1970 of a time as ``utc`` and Kubernetes write it. Raises ValueError for what is none."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
 @dataclass(frozen=True)
 class Secondary:
     """A rank that fell because the culprit had: shown, never blamed."""

@@ -8,12 +8,11 @@ gone, *finishing* once the verdict is sent.
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 from allranks.node import report, termination
 from allranks.node.attempt import Attempt
-from allranks.node.cause import Cause, utc
+from allranks.node.cause import Cause, moment, utc
 from allranks.node.command import Commands
 from allranks.node.gang import Gang
 from allranks.node.leave import Leave
@@ -105,7 +104,7 @@ class Course:
         self.used, self.causes, self.notes = earlier.restarts["used"], list(earlier.causes), list(earlier.notes)
         self.attempts = list(earlier.attempts)
         if earlier.started:
-            self.started = datetime.fromisoformat(earlier.started.replace("Z", "+00:00")).timestamp()
+            self.started = moment(earlier.started)
         self.commands.take_over(earlier.commands)
         self.last_attempt = self.commands.last_attempt
 

@@ -50,7 +50,7 @@ class KubernetesEngine:
     kind: Kind
     fallback: Kind | None = None
     beside: tuple[Kind, ...] = ()
-    node_of: Callable[[Object], int | None] = pods.of_job
+    node_of: pods.NodeOf = pods.of_job
     head: tuple[tuple[str, str], ...] = ((pods.INDEX, "0"),)
     names_wait: bool = False
 

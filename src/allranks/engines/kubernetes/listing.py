@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from allranks.engines.kubernetes import delivery, kept, pods, state
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.kinds import POD, Kind
+from allranks.engines.kubernetes.pods import NodeOf
 from allranks.engines.kubernetes.refusals import NoRight, NotInstalled, Refused
 from allranks.node.status import Status
 
-NodeOf = Callable[[Object], "int | None"]
 Made = Mapping[tuple[str, str], Sequence[Object]]
 """Pods by namespace and run."""
 

@@ -9,7 +9,6 @@ Of a run that is over and whose pods are gone its ledger tells, where it kept on
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from allranks.engines.kubernetes import delivery, exec, pods, queue
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.kinds import CONFIGMAP, EVENT, POD, Kind
-from allranks.engines.kubernetes.pods import Pod, read_record
+from allranks.engines.kubernetes.pods import NodeOf, Pod, read_record
 from allranks.engines.kubernetes.reasons import Events
 from allranks.engines.kubernetes.refusals import Missing, NotInstalled, Refused, Unreachable
 from allranks.engines.kubernetes.state import Sight
@@ -27,15 +26,13 @@ from allranks.node import keeper
 if TYPE_CHECKING:
     from allranks.node.status import Status
 
-NodeOf = Callable[[Object], "int | None"]
 
-
-def look(client: Client, engine: str, main: Object, node_of: NodeOf, *, ask: bool = True) -> Sight:
-    """See how a run stands. ``ask`` has its coordinator asked too, where there is one."""
+def look(client: Client, engine: str, main: Object, node_of: NodeOf) -> Sight:
+    """See how a run stands; its coordinator is asked too, where there is one."""
     sight = glance(client, engine, main, node_of)
     if ending(main):
         return sight if any(True for pod in sight.pods.values() for _ in pod.left()) else _from_ledger(client, sight)
-    return asked(client, sight) if ask else sight
+    return _asked(client, sight)
 
 
 def _from_ledger(client: Client, sight: Sight) -> Sight:
@@ -65,7 +62,7 @@ def _events(client: Client, namespace: str, name: str) -> tuple[Events, tuple[st
         return Events((), name), (f"events are not shown: {str(refused).splitlines()[0]}",)
 
 
-def asked(client: Client, sight: Sight) -> Sight:
+def _asked(client: Client, sight: Sight) -> Sight:
     """The same with the coordinator's own record."""
     pod = sight.pods.get(0)
     if pod is None or not pod.is_running:

@@ -16,8 +16,8 @@ from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.exec import Lines
 from allranks.engines.kubernetes.kinds import kind_of
-from allranks.engines.kubernetes.look import NodeOf, glance
-from allranks.engines.kubernetes.pods import Pod, read_record
+from allranks.engines.kubernetes.look import glance
+from allranks.engines.kubernetes.pods import NodeOf, Pod, read_record
 from allranks.engines.kubernetes.refusals import Missing
 from allranks.engines.kubernetes.state import Sight, compose, start_timeout, waits_to_start
 from allranks.engines.silence import Silence
