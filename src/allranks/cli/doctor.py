@@ -13,7 +13,7 @@ import click
 from allranks import engines
 from allranks.cli import output as out
 from allranks.cli import say, signals
-from allranks.cli.choose import python_here
+from allranks.cli.choose import cannot, python_here
 from allranks.cli.lines import tame
 from allranks.cli.news import News
 from allranks.errors import SpecError, UsageError
@@ -65,7 +65,7 @@ def _tell_rights(name: str | None, spec: str | None, output: str | None) -> int:
         raise UsageError("--rights: for which engine? next: allranks doctor --rights --engine jobset")
     engine = engines.get(name)
     if not isinstance(engine, NeedsRights):
-        raise UsageError(f"--rights: engine {name} asks nobody for rights")
+        raise UsageError(f"--rights: {cannot(engine, 'asks nobody for rights', NeedsRights)}")
     job = _job(None, spec)[0] if spec else None
     role = engine.role(force_delete=bool(job and job.failure.force_delete))
     if job and job.schedule.namespace:

@@ -52,7 +52,9 @@ POLL = 0.05
 def follow(engine: Engine, run: Run, manners: Manners = OF_A_RUN) -> int:
     """Show a run until it is over or let go of; return the exit code for it."""
     if not isinstance(engine, CanLog):
-        raise EngineError(f"engine {engine.name} keeps no logs to follow; see: allranks status {run.name}")
+        from allranks.cli.choose import cannot
+
+        raise cannot(engine, f"keeps no logs to follow (see: allranks status {run.name})", CanLog)
     with signals.collected() as received:
         shown = screen(run.status().world_size)
         try:

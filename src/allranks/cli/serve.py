@@ -13,7 +13,8 @@ import click
 
 from allranks import engines
 from allranks.cli import say
-from allranks.errors import EngineError, SpecError, UsageError
+from allranks.cli.choose import cannot
+from allranks.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Engine, Plan, Run
@@ -68,7 +69,7 @@ def plan_of(engine: Engine, service: Service, folder: Path) -> Plan:
     from allranks.engines.engine import CanServe
 
     if not isinstance(engine, CanServe):
-        raise EngineError(f"engine {engine.name} runs no services")
+        raise cannot(engine, "runs no services", CanServe)
     return engine.plan_service(service, folder)
 
 
