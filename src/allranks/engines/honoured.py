@@ -24,7 +24,6 @@ def notes(job: Job, engine: str, why_not: Mapping[str, str], settled: Collection
     ``why_not`` says why by a field's path or the nearest one above it; a path in it is told of even if the engine
     honours the field for others. ``settled`` are paths that need no word, whatever the field's description says.
     """
-    why_not = {**ANOTHERS, **why_not}
     for path in _asked(job, "", engine, why_not):
         if not any(path == known or path.startswith(f"{known}.") for known in settled):
             yield f"{path}: not used by engine {engine}: {reason(path, why_not)}"
@@ -52,6 +51,7 @@ def _honours(extra: object, path: str, engine: str) -> bool:
 
 def reason(path: str, why_not: Mapping[str, str]) -> str:
     """What ``why_not`` says of a path, or of the nearest one above it."""
-    while path not in why_not and "." in path:
+    known = {**ANOTHERS, **why_not}
+    while path not in known and "." in path:
         path = path.rpartition(".")[0]
-    return why_not.get(path, "this engine has no such thing")
+    return known.get(path, "this engine has no such thing")
