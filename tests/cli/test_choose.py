@@ -110,3 +110,19 @@ def test_the_engine_that_had_a_run_last_is_asked_before_others_that_must_ask_som
     monkeypatch.setattr(engines, "usable", lambda: known)
     choose.pick("gang")
     assert asked == ["third"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "said"),
+    [
+        (["plan", "--check", "--", "true"], 69, "engine local has nobody to check a plan; engines that do: mpijob, "),
+        (["doctor", "--rights", "--engine", "local"], 2, "--rights: engine local asks nobody for rights; engines that"),
+        (["plan", "--engine", "jobset", "--as", "mpijob", "--", "true"], 2,
+         "--as mpijob: engine jobset has no nodes that pretend; engines that do: local"),
+    ],
+)  # fmt: skip
+def test_what_an_engine_does_not_do_is_told_with_those_that_do(
+    argv: list[str], code: int, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert call(argv) == code
+    assert said in capfd.readouterr().err

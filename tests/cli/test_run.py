@@ -17,6 +17,7 @@ import pytest
 from allranks.engines.local import rundir
 from allranks.engines.local.control import ENGINE
 from tests.cli.conftest import ENTRY, Allranks, job
+from tests.gangs.gang import eventually
 from tests.terminal import Terminal
 
 pytestmark = pytest.mark.gang
@@ -78,17 +79,10 @@ def started(*argv: str, **options: object) -> subprocess.Popen[str]:
     command = subprocess.Popen(  # type: ignore[call-overload]
         [*ENTRY, *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
-    until(lambda: rundir.RunDir(rundir.runs_home() / "digits").plan.exists())
-    until(lambda: ENGINE.status("digits").phase == "running")
+    eventually("a plan of digits", lambda: rundir.RunDir(rundir.runs_home() / "digits").plan.exists())
+    eventually("digits running", lambda: ENGINE.status("digits").phase == "running")
     time.sleep(0.3)  # until it follows; a signal that comes sooner cancels as well, but says less
     return command  # type: ignore[no-any-return]
-
-
-def until(true: Callable[[], bool], seconds: float = 10) -> None:
-    give_up = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < give_up, "it did not come true in time"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +105,7 @@ def test_a_signal_to_the_command_line_cancels_the_run(number: int, code: int, re
 def test_a_command_line_that_is_killed_takes_its_run_with_it() -> None:
     with started(*job("running,wait")) as command:
         command.kill()
-    until(lambda: rundir.RunDir(rundir.runs_home() / "digits").holder() is None)
+    eventually("the supervisor's end", lambda: rundir.RunDir(rundir.runs_home() / "digits").holder() is None)
     assert ENGINE.status("digits").phase == "cancelled"
 
 

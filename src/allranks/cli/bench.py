@@ -11,7 +11,7 @@ import click
 
 from allranks import engines
 from allranks.cli import output as out
-from allranks.errors import Error, UsageError
+from allranks.errors import UsageError
 
 if TYPE_CHECKING:
     from allranks.bench.ranks.tell import Wishes
@@ -85,14 +85,10 @@ def _check(options: dict[str, Any]) -> None:
         raise UsageError("--pairs and --bisect: allowed is one of them")
     if options["compare"] and (options["pairs"] or options["bisect"] or options["from_log"]):
         raise UsageError("--compare: it compares curves; not with --pairs, --bisect or --from-log")
-    for name in ("png", "html"):
-        if options[name] and not Path(options[name]).absolute().parent.is_dir():
-            raise UsageError(f"--{name} {options[name]}: there is no folder {Path(options[name]).absolute().parent}")
     if options["png"]:
-        from importlib.util import find_spec
-
-        if find_spec("matplotlib") is None:
-            raise UsageError("--png needs matplotlib; next: pip install 'allranks[bench]'; or --html, which does not")
+        out.must_draw(options["png"], "; or --html, which does not")
+    if options["html"]:
+        out.must_have_folder("html", options["html"])
 
 
 def _read(path: str) -> Curve:
@@ -134,11 +130,7 @@ def _gang(options: dict[str, Any], wishes: Wishes, setting: Setting) -> tuple[An
     """The engine, and the plan of one setting's gang."""
     from allranks.bench.gang import can_log, job
 
-    engine = engines.get(options["engine"])
-    if reason := engine.available():
-        from allranks.errors import EngineError
-
-        raise EngineError(f"engine {engine.name} cannot be used here: {reason}")
+    engine = engines.get_usable(options["engine"])
     can_log(engine)
     base, folder = _base(options)
     made = job(base, wishes, setting, is_local=engine.name == "local", python=options["python"] or "")
@@ -152,10 +144,7 @@ def _base(options: dict[str, Any]) -> tuple[Job, Path]:
     words = {"pretended": None, "launcher": None, "restarts": 0, **options}
     if not options["spec"] and options["nodes"] is None:
         words["nodes"] = 2 if options["pairs"] or options["bisect"] else 1
-    base, folder = job_of({**words, "command": ("bench",)})
-    if not base.world_size:
-        raise Error("a gang has at least one rank")
-    return base, folder
+    return job_of({**words, "command": ("bench",)})
 
 
 def _wishes(options: dict[str, Any]) -> Wishes:

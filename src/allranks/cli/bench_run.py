@@ -10,7 +10,7 @@ from allranks.bench.gang import can_log, messages
 from allranks.bench.ranks.tell import MARK
 from allranks.bench.result import Curve
 from allranks.cli import say, signals, words
-from allranks.cli.follow import LAST_WAIT
+from allranks.cli.follow import EXIT_UNTOLD, LAST_WAIT
 from allranks.cli.news import News
 from allranks.fabric.pairs import keep
 
@@ -67,5 +67,5 @@ def _heard(engine: Engine, plan: Plan, show: Show) -> Iterator[Mapping[str, Any]
         run.wait(LAST_WAIT)
         ended = run.status()
     if ended.phase != "succeeded" and not show.interrupted:
-        show.failed = ended.exit_code or 70
+        show.failed = ended.exit_code or EXIT_UNTOLD
         say.lines(words.ending(ended))

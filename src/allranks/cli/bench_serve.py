@@ -8,7 +8,6 @@ import os
 import re
 import signal
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +55,7 @@ def command(url: str, output: str | None, **options: Any) -> int:
     endpoint = _endpoint(url, options["key_env"])
     loads, wanted = _loads(options), _wanted(options)
     if options["png"]:
-        _can_draw(options["png"])
+        out.must_draw(options["png"])
     rows, interrupted = asyncio.run(_measure(endpoint, loads, wanted, options, err=output is not None))
     if options["png"] and rows:
         from allranks.bench.load.plot import png
@@ -229,10 +228,3 @@ def _seconds(name: str, text: str) -> float:
     if not seconds:
         raise UsageError(f"--{name}: found {text!r}; allowed is more than nothing")
     return seconds
-
-
-def _can_draw(path: str) -> None:
-    if not Path(path).absolute().parent.is_dir():
-        raise UsageError(f"--png {path}: there is no folder {Path(path).absolute().parent}")
-    if find_spec("matplotlib") is None:
-        raise UsageError("--png needs matplotlib; next: pip install 'allranks[bench]'")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from allranks.cli.choose import pick_living, run_name
+from allranks.cli.choose import cannot, pick_living, run_name
 from allranks.engines.engine import CanStop, Engine
-from allranks.errors import EngineError
 
 
 @click.command()
@@ -33,7 +32,7 @@ def command(name: str | None, only_command: bool) -> None:
 
 def _stop(engine: Engine, name: str) -> None:
     if not isinstance(engine, CanStop):
-        raise EngineError(f"engine {engine.name} ends no command without its gang")
+        raise cannot(engine, "ends no command without its gang", CanStop)
     click.echo(f"stopping the command of {name} ...", err=True)
     after = engine.stop(name, reason="stopped by 'allranks cancel --command'")
     click.echo(f"{after.name}: {after.phase}; the gang is idle")

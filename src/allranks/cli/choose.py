@@ -1,7 +1,8 @@
-"""Which run a command means, by name or as the newest."""
+"""Which run a command means, by name or as the newest; which engine can do what; which Python is here."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,17 @@ from allranks.cli import say
 from allranks.engines.engine import ONLY_REMEMBERED, CanRecall, Engine
 from allranks.errors import EngineError, NotFound, Unreachable, UsageError
 from allranks.node.status import Status
+
+
+def python_here() -> str:
+    """The interpreter that a rank's ``python`` would be on this machine; empty where there is none."""
+    return shutil.which("python") or shutil.which("python3") or ""
+
+
+def cannot(engine: Engine, what: str, ability: type) -> EngineError:
+    """What to raise for an engine that lacks an ability: what it does not do, and which engines do."""
+    able = ", ".join(one.name for one in engines.all_engines() if isinstance(one, ability))
+    return EngineError(f"engine {engine.name} {what}; engines that do: {able}")
 
 
 def run_name(function: Callable[..., Any]) -> Callable[..., Any]:

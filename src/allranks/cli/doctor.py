@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,12 @@ import click
 
 from allranks import engines
 from allranks.cli import output as out
-from allranks.cli import say
+from allranks.cli import say, signals
+from allranks.cli.choose import cannot, python_here
 from allranks.cli.lines import tame
+from allranks.cli.news import News
 from allranks.errors import SpecError, UsageError
+from allranks.node.verdict import EXIT_NEVER_COMPLETE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     from allranks.fabric.decide import Finding
     from allranks.node.status import Status
 
-STYLES = {"error": "red", "warning": "yellow"}
 EXIT_ILL = 1
 LONGEST = 600.0
 """Seconds for a gang to be scheduled and checked; the checks themselves take some."""
@@ -63,7 +65,7 @@ def _tell_rights(name: str | None, spec: str | None, output: str | None) -> int:
         raise UsageError("--rights: for which engine? next: allranks doctor --rights --engine jobset")
     engine = engines.get(name)
     if not isinstance(engine, NeedsRights):
-        raise UsageError(f"--rights: engine {name} asks nobody for rights")
+        raise UsageError(f"--rights: {cannot(engine, 'asks nobody for rights', NeedsRights)}")
     job = _job(None, spec)[0] if spec else None
     role = engine.role(force_delete=bool(job and job.failure.force_delete))
     if job and job.schedule.namespace:
@@ -80,18 +82,13 @@ def _this_host(gpus: int, rdma: str) -> list[Finding]:
     from allranks.fabric.tree import open_tree
 
     folders = {"the current folder": os.getcwd(), "the temporary folder": os.environ.get("TMPDIR", "/tmp")}
-    python = shutil.which("python") or shutil.which("python3") or ""
     needs = doctor.Needs(gpus, 2, rdma, folders)
-    return doctor.examine(open_tree("/"), os.environ, python, needs, doctor.Limits.read(folders))
+    return doctor.examine(open_tree("/"), os.environ, python_here(), needs, doctor.Limits.read(folders))
 
 
 def _gang(nodes: int | None, name: str, spec: str | None) -> Status:
     """Run a gang that does nothing but its preflight; its last status."""
-    engine = engines.get(name)
-    if reason := engine.available():
-        from allranks.errors import EngineError
-
-        raise EngineError(f"engine {name} cannot be used here: {reason}")
+    engine = engines.get_usable(name)
     job, folder = _job(nodes, spec)
     try:
         plan = engine.plan(job, folder)
@@ -100,16 +97,14 @@ def _gang(nodes: int | None, name: str, spec: str | None) -> Status:
             raise
         raise UsageError(f"--engine {name} without a job's file: {error}; next: --spec job.yaml") from error
     run = engine.submit(plan, detach=False)
-    from allranks.cli.news import News
-
     news, until = News(), time.monotonic() + LONGEST
     try:
         while not run.wait(0.2):
             say.lines(news.of(run.status(), time.monotonic()))
             if time.monotonic() > until:
-                run.cancel(reason=f"the gang was not checked within {LONGEST:g} s", code=75)
+                run.cancel(reason=f"the gang was not checked within {LONGEST:g} s", code=EXIT_NEVER_COMPLETE)
     except KeyboardInterrupt:
-        run.cancel(reason="cancelled by Ctrl-C", code=130)
+        signals.cancel(run, signal.SIGINT)
         raise
     return run.status()
 
@@ -144,7 +139,7 @@ def _tell(findings: Sequence[Finding], output: str | None, who: str) -> int:
     console = out.console()
     for one in findings:
         where = f"{nodes_in_words(one.nodes)}: {one.where}" if one.nodes else one.where
-        console.print(tame(f"{one.level}: {where}: {one.what}"), style=STYLES.get(one.level, ""), soft_wrap=True)
+        console.print(tame(f"{one.level}: {where}: {one.what}"), style=out.LEVELS.get(one.level, ""), soft_wrap=True)
         for title, text in (("why", one.why), ("fix", one.fix)):
             if text:
                 console.print(tame(f"  {title}: {text}"), soft_wrap=True)

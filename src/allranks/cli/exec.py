@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from allranks.cli.choose import pick, run_name
+from allranks.cli.choose import cannot, pick, run_name
 from allranks.cli.spec_options import SpecCommand
 from allranks.engines.engine import CanExec
-from allranks.errors import EngineError, UsageError
+from allranks.errors import UsageError
 
 
 class ExecCommand(SpecCommand):
@@ -30,7 +30,7 @@ def command(name: str | None, restarts: int, detach: bool, command: tuple[str, .
         raise UsageError("no command; write it after --, as in: allranks exec NAME -- python train.py")
     engine, status = pick(name)
     if not isinstance(engine, CanExec):
-        raise EngineError(f"engine {engine.name} has no gangs to exec on")
+        raise cannot(engine, "has no gangs to exec on", CanExec)
     run = engine.exec(status.name, command, restarts=restarts)
     if detach:
         click.echo(run.name)

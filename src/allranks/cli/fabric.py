@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from allranks.cli import output as out
+from allranks.cli.choose import python_here
 from allranks.cli.lines import tame
-from allranks.errors import Error, UsageError
+from allranks.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from allranks.fabric.report import Report
     from allranks.fabric.tree import Tree
     from allranks.fabric.version import Version
-
-STYLES = {"error": "red", "warning": "yellow"}
 
 
 @click.command()
@@ -45,7 +43,7 @@ def command(root: str, target: str | None, nccl: str | None, rdma: str, output: 
     if target:
         _save(tree, target)
         return
-    report = look(tree, os.environ, _python(), version, rdma)
+    report = look(tree, os.environ, python_here(), version, rdma)
     if output:
         out.write(report.to_json(), output)
     else:
@@ -72,20 +70,15 @@ def _version(text: str | None) -> Version | None:
     return version
 
 
-def _python() -> str:
-    """The interpreter that a rank's ``python`` would be."""
-    return shutil.which("python") or shutil.which("python3") or ""
-
-
 def _save(tree: Tree, target: str) -> None:
     from allranks.fabric.save import save
     from allranks.fabric.settings import saved_environment
 
     env = os.environ if tree.root == "/" else saved_environment(tree)
     try:
-        count = save(tree, target, env, _python())
+        count = save(tree, target, env, python_here())
     except OSError as error:
-        raise Error(f"--save: cannot write {target}: {error.strerror}") from error
+        raise UsageError(f"--save: cannot write {target}: {error.strerror}") from error
     size = Path(target).stat().st_size
     click.echo(f"{target}: {count} files, {size // 1024 + 1} KiB; it holds host and device names and addresses")
     click.echo(f"to look at it: allranks fabric --root {target}")
@@ -108,7 +101,7 @@ def show(report: Report, console: Console) -> None:
     for finding in report.decision.findings:
         fix = f"; {finding.fix}" if finding.fix else ""
         line = tame(f"{finding.level}: {finding.where}: {finding.what}{fix}")
-        console.print(line, style=STYLES.get(finding.level, ""), soft_wrap=True)
+        console.print(line, style=out.LEVELS.get(finding.level, ""), soft_wrap=True)
 
 
 def _print(console: Console, *tables: object) -> None:

@@ -42,6 +42,8 @@ OF_A_COMMAND = Manners(
     ending="stopping the command of {0} ...",
     ends_with_terminal=False,
 )
+EXIT_UNTOLD = 70
+"""Of a run that has left no exit code, or none that tells what went wrong."""
 LAST_WAIT = 20.0
 """Seconds for a run's supervisor to be gone once the run is over."""
 POLL = 0.05
@@ -50,7 +52,9 @@ POLL = 0.05
 def follow(engine: Engine, run: Run, manners: Manners = OF_A_RUN) -> int:
     """Show a run until it is over or let go of; return the exit code for it."""
     if not isinstance(engine, CanLog):
-        raise EngineError(f"engine {engine.name} keeps no logs to follow; see: allranks status {run.name}")
+        from allranks.cli.choose import cannot
+
+        raise cannot(engine, f"keeps no logs to follow (see: allranks status {run.name})", CanLog)
     with signals.collected() as received:
         shown = screen(run.status().world_size)
         try:
@@ -63,7 +67,7 @@ def follow(engine: Engine, run: Run, manners: Manners = OF_A_RUN) -> int:
             return 0
         run.wait(LAST_WAIT)
     say.lines(words.ending(ended))
-    return 70 if ended.exit_code is None else ended.exit_code
+    return EXIT_UNTOLD if ended.exit_code is None else ended.exit_code
 
 
 def until_idle(run: Run) -> int:
@@ -78,7 +82,7 @@ def until_idle(run: Run) -> int:
             time.sleep(POLL)
     if status.is_over:
         say.lines(words.ending(status))
-        return status.exit_code or 70
+        return status.exit_code or EXIT_UNTOLD
     size = f"{words.counted(status.world_size, 'rank')} on {words.counted(len(status.nodes), 'node')}"
     then = f"allranks exec {run.name} -- python SCRIPT, and in the end: allranks cancel {run.name}"
     say.line(f"{size} idle; next: {then}")

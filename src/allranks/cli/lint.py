@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from allranks.cli import output as out
+from allranks.cli.words import counted
 from allranks.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -86,11 +87,7 @@ def _tell(findings: list[Finding]) -> None:
         click.echo(f"    why: {one.why}\n    fix: {one.fix}")
     errors = sum(one.severity == "error" for one in findings)
     if findings:
-        click.echo(f"{_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+        click.echo(f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}")
 
 
 def _list_rules(output: str | None) -> None:

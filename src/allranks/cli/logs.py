@@ -9,10 +9,11 @@ from datetime import datetime
 import click
 
 from allranks.cli import say
-from allranks.cli.choose import pick, run_name
+from allranks.cli.choose import cannot, pick, run_name
 from allranks.cli.lines import Prefix, batches
 from allranks.engines.engine import OURS, CanLog, LogFilter
-from allranks.errors import EngineError, UsageError
+from allranks.errors import UsageError
+from allranks.node import cause
 
 
 @click.command()
@@ -45,7 +46,7 @@ def command(
     """
     engine, status = pick(name)
     if not isinstance(engine, CanLog):
-        raise EngineError(f"engine {engine.name} keeps no logs")
+        raise cannot(engine, "keeps no logs", CanLog)
     wanted = LogFilter(frozenset(ranks), frozenset(nodes), attempt, after=after)
     prefix = Prefix(status.world_size, terminal=sys.stdout.isatty())
     for batch in batches(engine.logs(status.name, wanted, follow=follow)):
@@ -57,7 +58,7 @@ def command(
 def moment(text: str) -> float:
     """Seconds since 1970 of a time, or of a duration before now. Raises UsageError, also for what is yet to come."""
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        found = cause.moment(text)
     except (ValueError, OverflowError):
         pass  # not a time, so a duration
     else:

@@ -4,17 +4,40 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from allranks.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+LEVELS = {"error": "red", "warning": "yellow"}
+"""The colour of a finding, by its level."""
+
+
 def output_option(*formats: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add ``-o``; without it the command writes for people."""
     return click.option("-o", "--output", type=click.Choice(formats), help="Write for programs.")
+
+
+def must_have_folder(option: str, path: str) -> None:
+    """Raise UsageError for a file that could not be written at the end of all work."""
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"--{option} {path}: there is no folder {folder}")
+
+
+def must_draw(path: str, otherwise: str = "") -> None:
+    """The same of ``--png``, which needs a library too; ``otherwise`` is a way without it."""
+    from importlib.util import find_spec
+
+    must_have_folder("png", path)
+    if find_spec("matplotlib") is None:
+        raise UsageError(f"--png needs matplotlib; next: pip install 'allranks[bench]'{otherwise}")
 
 
 def write(value: Any, output: str) -> None:

@@ -9,6 +9,7 @@ import click
 
 from allranks import engines
 from allranks.cli import output as out
+from allranks.cli.choose import cannot
 from allranks.cli.spec_options import SpecCommand, plan_job, spec_of, spec_options
 
 if TYPE_CHECKING:
@@ -53,10 +54,9 @@ def _plan(engine: Engine, options: Mapping[str, Any]) -> Plan:
 def _check(engine: Engine, plan: Plan) -> None:
     """Raise EngineError for what the engine would refuse; say on stderr that there is nothing."""
     from allranks.engines.engine import CanCheck
-    from allranks.errors import EngineError
 
     if not isinstance(engine, CanCheck):
-        raise EngineError(f"engine {engine.name} has nobody to check a plan")
+        raise cannot(engine, "has nobody to check a plan", CanCheck)
     notes = engine.check(plan)
     objects = ", ".join(f"{document['kind']} {document['metadata']['name']}" for document in plan.documents)
     click.echo(f"checked: the cluster would take {objects}", err=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from allranks.cli.choose import pick, run_name
+from allranks.cli.choose import cannot, pick, run_name
 from allranks.engines.engine import CanReport
-from allranks.errors import EngineError, UsageError
+from allranks.errors import UsageError
 from allranks.node.files import write_whole
 
 
@@ -24,7 +24,7 @@ def command(name: str | None, output: str | None) -> None:
     """
     engine, status = pick(name)
     if not isinstance(engine, CanReport):
-        raise EngineError(f"engine {engine.name} keeps nothing to report; see: allranks status {status.name}")
+        raise cannot(engine, f"keeps nothing to report (see: allranks status {status.name})", CanReport)
     from allranks.cli.page import page
 
     target = output or f"{status.name}.html"

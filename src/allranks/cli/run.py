@@ -18,12 +18,7 @@ def command(engine: str, detach: bool, **options: object) -> int:
     Options win over the file; a command after -- takes the place of its `run`. Exits with the code of the rank
     that broke the run (128+n for signal n). Ctrl-C asks: detach or cancel.
     """
-    chosen = engines.get(engine)
-    reason = chosen.available()
-    if reason:
-        from allranks.errors import EngineError
-
-        raise EngineError(f"engine {engine} cannot be used here: {reason}")
+    chosen = engines.get_usable(engine)
     plan = plan_of(chosen, options)
     with say.notes(plan.notes):
         run = chosen.submit(plan, detach=detach)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,7 +13,8 @@ import click
 
 from allranks import engines
 from allranks.cli import say
-from allranks.errors import EngineError, SpecError, Unreachable, UsageError
+from allranks.cli.choose import cannot
+from allranks.errors import SpecError, Unreachable, UsageError
 from allranks.serving import probe
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ DEFAULT_SPEC = "service.yaml"
 POLL = 0.2
 PATIENCE = 5.0
 """Seconds for an answer to whether the service can be used: a server of the user's own may have to look."""
+SILENCE = 10.0
+"""Seconds before it is said what is awaited of ranks that run."""
 
 
 @click.command()
@@ -46,10 +50,7 @@ def command(spec: str | None, engine: str, detach: bool, **options: Any) -> int:
     """
     from allranks.engines.engine import CanAnswer
 
-    chosen = engines.get(engine)
-    reason = chosen.available()
-    if reason:
-        raise EngineError(f"engine {engine} cannot be used here: {reason}")
+    chosen = engines.get_usable(engine)
     service, folder = _service(spec, options)
     plan = plan_of(chosen, service, folder)
     detach = detach or service.replicas > 1  # lines of several gangs would tell nothing
@@ -72,7 +73,7 @@ def plan_of(engine: Engine, service: Service, folder: Path) -> Plan:
     from allranks.engines.engine import CanServe
 
     if not isinstance(engine, CanServe):
-        raise EngineError(f"engine {engine.name} runs no services")
+        raise cannot(engine, "runs no services", CanServe)
     return engine.plan_service(service, folder)
 
 
@@ -121,23 +122,28 @@ def _changes(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
 
 
 def _until_ready(run: Run, ready: Callable[[], bool], address: str) -> int:
-    """Say what is awaited until the service answers; its exit code if it ends before, or is ended by a signal."""
+    """Say what is awaited until the service answers, then let go of it; its exit code if it ends before."""
     from allranks.cli import signals, words
+    from allranks.cli.follow import EXIT_UNTOLD
     from allranks.cli.news import News
 
-    news = News()
+    news, say_at = News(), time.monotonic() + SILENCE
     with signals.collected() as received:
         while not (status := run.status()).is_over:
             say.lines(news.of(status, time.monotonic()))
             if received:
                 signals.cancel(run, received.pop())
             elif _is_ready(ready):
+                run.detach()
                 say.line(f"{run.name} answers at {address}; end it with: allranks cancel {run.name}")
                 click.echo(address)
                 return 0
+            elif status.phase == "running" and time.monotonic() > say_at:
+                say_at = math.inf
+                say.line(f"{run.name} runs, and does not answer yet at {address}")
             time.sleep(POLL)
     say.lines(words.ending(status))
-    return status.exit_code or 70
+    return status.exit_code or EXIT_UNTOLD
 
 
 def _is_ready(ready: Callable[[], bool]) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from allranks.cli.choose import pick, run_name
+from allranks.cli.choose import cannot, pick, run_name
 from allranks.engines.engine import CanShell
-from allranks.errors import EngineError
 
 
 @click.command()
@@ -21,5 +20,5 @@ def command(name: str | None, node: int) -> int:
     """
     engine, status = pick(name)
     if not isinstance(engine, CanShell):
-        raise EngineError(f"engine {engine.name} opens no shells")
+        raise cannot(engine, "opens no shells", CanShell)
     return engine.shell(status.name, node)

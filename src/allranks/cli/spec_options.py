@@ -1,4 +1,4 @@
-"""What ``run`` and ``plan`` share: a spec file or a command after ``--``, and options that override its fields."""
+"""What ``run``, ``up`` and ``plan`` share: a spec file, a command after ``--``, and options that override fields."""
 
 from __future__ import annotations
 
@@ -121,7 +121,9 @@ def plan_of(engine: Engine, options: Mapping[str, Any]) -> Plan:
 def plan_job(engine: Engine, job: Job, folder: Path, other: str | None) -> Plan:
     """The same of a job, whose nodes may see what an ``other`` engine would give them."""
     if other and not isinstance(engine, CanPretend):
-        raise UsageError(f"--as {other}: the nodes of engine {engine.name} cannot pretend to be another's")
+        from allranks.cli.choose import cannot
+
+        raise UsageError(f"--as {other}: {cannot(engine, 'has no nodes that pretend', CanPretend)}")
     return engine.plan_as(job, folder, other) if other and isinstance(engine, CanPretend) else engine.plan(job, folder)
 
 

@@ -10,8 +10,8 @@ import click
 
 from allranks import engines
 from allranks.cli import say
+from allranks.cli.choose import cannot
 from allranks.cli.spec_options import DEFAULT_SPEC, SpecCommand, plan_of, spec_options
-from allranks.errors import EngineError
 
 
 @click.command(cls=SpecCommand)
@@ -25,12 +25,9 @@ def command(engine: str, **options: object) -> int:
     from allranks.cli.follow import until_idle
     from allranks.engines.engine import CanUp
 
-    chosen = engines.get(engine)
-    reason = chosen.available()
-    if reason:
-        raise EngineError(f"engine {engine} cannot be used here: {reason}")
+    chosen = engines.get_usable(engine)
     if not isinstance(chosen, CanUp):
-        raise EngineError(f"engine {engine} cannot keep a gang idle")
+        raise cannot(chosen, "keeps no gang that is idle", CanUp)
     plan = plan_of(chosen, options if _says_what_runs(options) else {**options, **_any_python(options)})
     with say.notes(plan.notes):
         run = chosen.up(plan)

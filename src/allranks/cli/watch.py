@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from dataclasses import replace
-from datetime import datetime, timedelta
 
 import click
 
@@ -15,7 +14,8 @@ from allranks.cli.news import News
 from allranks.cli.panel import MOST_RANKS, panel
 from allranks.cli.plain import fit, one_line
 from allranks.cli.screen import size
-from allranks.engines.engine import PATIENCE, CanTail, Engine
+from allranks.engines.engine import CanTail, Engine
+from allranks.engines.silence import Silence
 from allranks.errors import EngineError, NotFound
 from allranks.node.status import Status
 
@@ -37,26 +37,18 @@ class _Look:
     def __init__(self, engine: Engine, name: str) -> None:
         self._engine, self._name = engine, name
         self._last: Status | None = None
-        self._until = 0.0
-        self._notes: list[str] = []
+        self._silence = Silence(name)
 
     def __call__(self) -> Status:
         """Raises EngineError where that was so from the first, or is so for PATIENCE seconds."""
-        now = datetime.now()
         try:
             self._last = self._engine.status(self._name)
+            self._silence.heard()
         except EngineError as error:
-            if self._last is None or isinstance(error, NotFound) or (self._until and time.monotonic() > self._until):
+            if self._last is None or isinstance(error, NotFound) or self._silence.is_too_long:
                 raise
-            if not self._until:
-                self._until = time.monotonic() + PATIENCE
-                until = now + timedelta(seconds=PATIENCE)
-                why = str(error).splitlines()[0]
-                self._notes.append(f"not seen since {now:%H:%M:%S}, tried again until {until:%H:%M:%S}: {why}")
-        else:
-            self._notes += [f"{now:%H:%M:%S}: seen again"] if self._until else []
-            self._until = 0.0
-        return replace(self._last, notes=[*self._last.notes, *self._notes])
+            self._silence.goes_on(error)
+        return replace(self._last, notes=[*self._last.notes, *self._silence.notes])
 
 
 def _in_lines(engine: Engine, name: str) -> Status:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 
 from allranks.cli.lines import tame
-from allranks.node.cause import Cause
+from allranks.node.cause import Cause, moment
 from allranks.node.status import CommandStatus, NodeStatus, RankStatus, Status
 
 STYLES = {"succeeded": "green", "failed": "red", "cancelled": "yellow", "restarting": "yellow", "running": "cyan"}
@@ -48,13 +48,13 @@ def took(status: Status) -> str:
 
 def local_time(utc: str) -> str:
     """A moment as the clock on the wall shows it."""
-    moment = _moment(utc)
-    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}" if moment else "-"
+    at = _moment(utc)
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S}" if at else "-"
 
 
 def _moment(utc: str) -> datetime | None:
     try:
-        return datetime.fromisoformat(utc.replace("Z", "+00:00"))
+        return datetime.fromtimestamp(moment(utc), timezone.utc)
     except ValueError:
         return None
 

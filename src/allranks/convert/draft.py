@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from allranks.errors import SpecError
 from allranks.manifest.field import Field
+from allranks.manifest.launch import ROLL_CALL
 from allranks.spec.job import Job
 from allranks.spec.load import dump, parse
 from allranks.spec.wording import sentence
@@ -22,6 +23,7 @@ from allranks.spec.wording import sentence
 SILENT = frozenset(["apiVersion", "kind", "status"])
 SERVERS = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+SHM_NEEDS_A_SIZE = "a spec says how large /dev/shm is: resources.shm, such as 16Gi"
 WHOLE_GANG = "a gang restarts as a whole: see failure.restarts"
 WHY = {
     "restartPolicy": WHOLE_GANG,
@@ -32,9 +34,9 @@ WHY = {
     "podFailurePolicy": WHOLE_GANG,
     "sshAuthMountPath": "allranks makes and mounts the keys that mpirun needs",
     "mpiImplementation": "allranks starts ranks with Open MPI",
-    "launcherCreationPolicy": "no rank starts before every node has answered the roll call",
-    "dependsOn": "no rank starts before every node has answered the roll call",
-    "startupPolicy": "no rank starts before every node has answered the roll call",
+    "launcherCreationPolicy": ROLL_CALL,
+    "dependsOn": ROLL_CALL,
+    "startupPolicy": ROLL_CALL,
     "ports": "ranks need no declared ports",
     "readinessProbe": "the roll call tells who is ready",
     "elasticPolicy": "a gang has a fixed number of nodes",

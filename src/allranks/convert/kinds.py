@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from allranks.convert.command import Around, carry_command
 from allranks.convert.draft import Draft, Lost
-from allranks.convert.pod import carry_annotations, carry_env, carry_pod, same
+from allranks.convert.pod import carry_annotations, carry_env, carry_pod, carry_resources, same
 from allranks.errors import SpecError
 from allranks.manifest.field import Field
 from allranks.manifest.gang import Manifest, Role, is_trainer, words
 from allranks.spec.command import label
 from allranks.spec.job import Job
+from allranks.spec.tree import Node
 
 ENGINE = {"MPIJob": "mpijob", "PyTorchJob": "pytorchjob", "TrainJob": "trainjob", "JobSet": "jobset", "Job": "jobset"}
 SSHD = "sshd"
@@ -165,7 +166,7 @@ def _trainjob(draft: Draft, manifest: Manifest) -> None:
         if trainer[name].text:
             draft.set(path, trainer[name].text, trainer[name])
     carry_env(draft, trainer)
-    _trainer_resources(draft, manifest, trainer)
+    _trainer_resources(draft, trainer)
     count, slots = trainer["numNodes"], trainer["numProcPerNode"]
     draft.take_fit(count, slots)
     _take_words(draft, trainer)
@@ -180,14 +181,10 @@ def _trainjob(draft: Draft, manifest: Manifest) -> None:
     carry_command(draft, argv, Around(nodes, per_node, is_launcher=is_mpi), where(draft, trainer["command"]))
 
 
-def _trainer_resources(draft: Draft, manifest: Manifest, trainer: Field) -> None:
-    from allranks.convert.pod import carry_resources
-
+def _trainer_resources(draft: Draft, trainer: Field) -> None:
     # The same shape as a container's, under another name.
     held = trainer["resourcesPerNode"]
     if held.is_mapping and held.node:
-        from allranks.spec.tree import Node
-
         container = Node(held.position, {"resources": held.node}, keys={"resources": held.position})
         role = Role("trainer", trainer, 1, Field(None), Field(container, trainer.path))
         carry_resources(draft, role)

@@ -6,9 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from allranks.convert.draft import Draft
+from allranks.convert.draft import SHM_NEEDS_A_SIZE, Draft
 from allranks.manifest.field import Field
 from allranks.manifest.gang import GPU, NETWORKS, Role
+from allranks.manifest.launch import FOUND_BY_US
 from allranks.spec.field import OURS
 from allranks.spec.job import Toleration, Volume
 from allranks.spec.wording import sentence
@@ -59,7 +60,7 @@ def carry_env(draft: Draft, container: Field) -> None:
         if not name:
             draft.lose(entry, "a variable has a name and a value")
         elif name in OURS or name.startswith(LAUNCHERS):
-            draft.lose(entry, "allranks sets what ranks need to find each other", f"the variable {name}")
+            draft.lose(entry, FOUND_BY_US, f"the variable {name}")
         elif entry["valueFrom"]:
             draft.lose(entry, "a spec takes whole Secrets and ConfigMaps: env_from", f"the variable {name}")
         elif value and not value.is_scalar:
@@ -107,9 +108,7 @@ def _volumes(draft: Draft, pod: Field, container: Field) -> None:
                 draft.set("resources.shm", size, source)
                 draft.take(mount)
             else:
-                draft.lose(
-                    mount, "a spec says how large /dev/shm is: resources.shm, such as 16Gi", f"{SHM} without a size"
-                )
+                draft.lose(mount, SHM_NEEDS_A_SIZE, f"{SHM} without a size")
                 draft.take(source)
             continue
         draft.take_fit(mount["readOnly"])

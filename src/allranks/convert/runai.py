@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from allranks.convert.command import Around, carry_command
-from allranks.convert.draft import Draft, Lost
+from allranks.convert.draft import SHM_NEEDS_A_SIZE, Draft, Lost
 from allranks.errors import SpecError
 from allranks.spec.command import label
 from allranks.spec.job import Job
@@ -199,5 +199,5 @@ def _option(draft: Draft, option: str, value: str) -> None:
         return
     why = WHY.get(option) or ("this value has no counterpart in a spec" if carry else "a spec has no such field")
     if option == "--large-shm":
-        why = "a spec says how large /dev/shm is: resources.shm, such as 16Gi"
+        why = SHM_NEEDS_A_SIZE
     draft.lost.append(Lost(COMMAND, f"{option} {value}".strip(), why))

@@ -34,6 +34,16 @@ def get(name: str) -> Engine:
     raise _missing(name)
 
 
+def get_usable(name: str) -> Engine:
+    """The same, where it can be used here. Raises EngineError, saying why it cannot."""
+    engine = get(name)
+    if reason := engine.available():
+        from allranks.errors import EngineError
+
+        raise EngineError(f"engine {name} cannot be used here: {reason}")
+    return engine
+
+
 def pretended() -> list[str]:
     """The engines whose pods a local node can pretend to be: those with a ``pretend.py`` in their folder."""
     return sorted(file.parent.name for file in Path(__file__).parent.glob("*/pretend.py") if _has_identity(file))

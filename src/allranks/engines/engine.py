@@ -39,8 +39,6 @@ class Plan:
     address: str = ""
 
 
-PATIENCE = 600.0
-"""Seconds for which an engine may not answer before who follows a run is let go."""
 OURS = -1
 
 
@@ -123,7 +121,10 @@ class Engine(Protocol):
         """
 
     def submit(self, plan: Plan, *, detach: bool) -> Run:
-        """Start the gang. Without ``detach`` the gang ends when this process does. Raises EngineError."""
+        """Start the gang. One that this machine holds ends, without ``detach``, when this process does.
+
+        Raises EngineError.
+        """
 
     def status(self, name: str) -> Status:
         """Raises NotFound, naming the runs that exist."""

@@ -34,6 +34,16 @@ def goes_on(name: str) -> EngineError:
     return EngineError(f"gang {name}: its record does not say that the command has ended; {way_out}")
 
 
+def is_over(status: Status, up: str) -> EngineError:
+    """What to raise for a gang that takes no commands any more; ``up`` is the line that starts it again."""
+    return EngineError(f"{status.name} is over ({status.phase}); start it again with '{up}'")
+
+
+def has_its_own(name: str, up: str) -> EngineError:
+    """What to raise for a run, which takes no commands; ``up`` is the line that starts a gang that does."""
+    return EngineError(f"run {name} has a command of its own, and ends with it; for a gang to exec on: '{up}'")
+
+
 def running(status: Status) -> CommandStatus:
     """The command that the gang runs. Raises EngineError when it runs none."""
     there = [command for command in status.commands if not command.is_over]

@@ -1,6 +1,6 @@
 """Which fields of a job an engine does not honour: each becomes a note of the plan, none is dropped in silence.
 
-A field's own description (``spec/job.py``) lists the engines that honour it.
+A field's own description (``spec/``) lists the engines that honour it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from allranks.spec.job import Job
+
+
+ANOTHERS = {"engines": "it is for another engine"}
+"""Why no engine honours the options of the others."""
 
 
 def notes(job: Job, engine: str, why_not: Mapping[str, str], settled: Collection[str] = ()) -> Iterator[str]:
@@ -47,6 +51,7 @@ def _honours(extra: object, path: str, engine: str) -> bool:
 
 def reason(path: str, why_not: Mapping[str, str]) -> str:
     """What ``why_not`` says of a path, or of the nearest one above it."""
-    while path not in why_not and "." in path:
+    known = {**ANOTHERS, **why_not}
+    while path not in known and "." in path:
         path = path.rpartition(".")[0]
-    return why_not.get(path, "this engine has no such thing")
+    return known.get(path, "this engine has no such thing")

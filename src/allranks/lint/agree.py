@@ -7,7 +7,7 @@ from itertools import islice
 
 from allranks.lint.rule import ERROR, PYTORCH, Found, Rule, Subject
 from allranks.manifest.field import Field
-from allranks.manifest.gang import Role
+from allranks.manifest.gang import Role, placed_words
 from allranks.manifest.launch import Launch, glimpse
 
 SAME = ("nnodes", "nproc_per_node", "master_port", "rdzv_backend", "rdzv_id", "rdzv_endpoint")
@@ -76,7 +76,7 @@ def _meant(subject: Subject, name: str, value: str) -> str:
 
 def _place(role: Role, option: str) -> Field:
     spellings = (f"--{option}", f"--{option.replace('_', '-')}")
-    words = (*role.container["command"].items, *role.container["args"].items)
+    words = placed_words(role.container)
     return next((one for one in words if any(name in one.text for name in spellings)), _command(role))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from allranks.lint.rule import ERROR, EVERY, Found, Rule, Subject
+from allranks.lint.rule import ERROR, EVERY, MPI, PYTORCH, Found, Rule, Subject
 from allranks.manifest.field import Field
 from allranks.spec.wording import nearest
 
@@ -130,6 +130,17 @@ def unknown_field(subject: Subject) -> Iterator[Found]:
             yield Found(field, f"{subject.kind} has no field {field.path}", fix)
 
 
+def worker_outside(subject: Subject) -> Iterator[Found]:
+    """A replica spec at the wrong depth, where the operator does not look."""
+    holder = "mpiReplicaSpecs" if subject.kind == "MPIJob" else "pytorchReplicaSpecs"
+    names = ("Launcher", "Worker") if subject.kind == "MPIJob" else ("Master", "Worker")
+    for field in subject.spec.walk():
+        parent, _, name = field.path.rpartition(".")
+        if name in names and parent != f"spec.{holder}":
+            fix = f"indent it so that it is spec.{holder}.{name}"
+            yield Found(field, f"{name} stands under {parent}, outside {holder}", fix)
+
+
 def wrong_type(subject: Subject) -> Iterator[Found]:
     """A word where a mapping or a list must stand, or the other way round."""
     for field, wanted in _wrong(subject.root, shape_of(subject)):
@@ -195,6 +206,10 @@ def _shape(schema: Any) -> Shape:
 
 
 RULES = (
-    Rule("unknown-field", ERROR, EVERY, unknown_field, "kubectl refuses it, or it is dropped in silence."),
-    Rule("wrong-type", ERROR, EVERY, wrong_type, "The API server refuses the object."),
-)
+    Rule("worker-outside", ERROR, (*MPI, *PYTORCH), worker_outside,
+        "No pod comes of it: the operator looks for the roles in one place alone."),
+    Rule("unknown-field", ERROR, EVERY, unknown_field,
+        "kubectl refuses it, or it is dropped in silence."),
+    Rule("wrong-type", ERROR, EVERY, wrong_type,
+        "The API server refuses the object."),
+)  # fmt: skip

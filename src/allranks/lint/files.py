@@ -11,18 +11,16 @@ from allranks.errors import SpecError
 from allranks.lint import agree, fields, hosts, mpi, network, ours, pods, ranks, restarts, trainer
 from allranks.lint.hosts import HostSubject
 from allranks.lint.ours import SpecSubject
-from allranks.lint.rule import ERROR, EVERY, MPI, PYTORCH, Found, Rule, Subject
+from allranks.lint.rule import Rule, Subject
 from allranks.manifest.field import Field
 from allranks.manifest.hostfile import hosts as hosts_in
 from allranks.manifest.hostfile import is_hostfile
-from allranks.manifest.read import Contents, read
-from allranks.spec.load import KINDS
+from allranks.manifest.read import read
+from allranks.spec.load import KINDS, parse
 from allranks.spec.tree import read as read_spec
 
 NO_CRD: Mapping[str, Any] = {}
-OUTSIDE = "No pod comes of it: the operator looks for the roles in one place alone."
 RULES: tuple[Rule, ...] = (
-    Rule("worker-outside", ERROR, (*MPI, *PYTORCH), mpi.worker_outside, OUTSIDE),
     *fields.RULES, *mpi.RULES, *hosts.RULES, *pods.RULES, *ranks.RULES, *agree.RULES, *restarts.RULES,
     *network.RULES, *trainer.RULES, *ours.RULES,
 )  # fmt: skip
@@ -66,18 +64,12 @@ def lint(text: str, source: str, trainer_version: tuple[int, ...] = (), schemas:
         linted.gangs += 1
         about = Subject(source, root, contents.documents, trainer=trainer_version, schemas=schemas)
         linted.findings += _findings(about, about.kind)
-    linted.nothing = _nothing(contents, linted)
+    linted.nothing = "" if linted.gangs or linted.unread else contents.nothing
     return linted
-
-
-def _nothing(contents: Contents, linted: Linted) -> str:
-    return "" if linted.gangs or linted.unread else contents.nothing
 
 
 def _lint_spec(linted: Linted, text: str, source: str) -> None:
     """A spec of ours: first whether it loads."""
-    from allranks.spec.load import parse
-
     try:
         spec = parse(text, source)
     except SpecError as error:
@@ -117,6 +109,3 @@ def crd_shapes(text: str, source: str) -> dict[str, Any]:
     if not found:
         raise SpecError(f"{source}: no CustomResourceDefinition in it; print one with: kubectl get crd NAME -o yaml")
     return found
-
-
-__all__ = ["EVERY", "RULES", "Finding", "Found", "Linted", "crd_shapes", "lint"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from allranks.lint.rule import ERROR, EVERY, WARNING, Found, Rule, Subject
@@ -20,13 +20,17 @@ class HostSubject(Subject):
     hosts: tuple[Host, ...] = ()
 
 
+def _hosts(subject: Subject) -> tuple[Host, ...]:
+    return subject.hosts if isinstance(subject, HostSubject) else ()
+
+
 def _at(host: Host) -> Field:
     return Field(None, host.text, host.position)
 
 
 def not_deepspeeds(subject: Subject) -> Iterator[Found]:
     """Lines that DeepSpeed cannot read."""
-    for host in getattr(subject, "hosts", ()):
+    for host in _hosts(subject):
         if not DEEPSPEED.match(host.text):
             fix = f"write '{host.name} slots={host.slots or 1}'"
             yield Found(_at(host), f"DeepSpeed does not read '{host.text}'", fix)
@@ -35,7 +39,7 @@ def not_deepspeeds(subject: Subject) -> Iterator[Found]:
 def host_twice(subject: Subject) -> Iterator[Found]:
     """A host on two lines."""
     seen: dict[str, Host] = {}
-    for host in getattr(subject, "hosts", ()):
+    for host in _hosts(subject):
         if host.name in seen:
             fix = f"write it once: '{host.name} slots={(host.slots or 1) + (seen[host.name].slots or 1)}'"
             yield Found(_at(host), f"{host.name} stands in line {seen[host.name].position.line} too", fix)
@@ -44,7 +48,7 @@ def host_twice(subject: Subject) -> Iterator[Found]:
 
 def slots_differ(subject: Subject) -> Iterator[Found]:
     """Hosts with unlike numbers of ranks."""
-    hosts: Sequence[Host] = getattr(subject, "hosts", ())
+    hosts = _hosts(subject)
     for host in hosts[1:]:
         if host.slots != hosts[0].slots:
             yield Found(
@@ -62,8 +66,7 @@ def deepspeed_alone(subject: Subject) -> Iterator[Found]:
     """``deepspeed`` without a hostfile, which is no error to it."""
     if not _is_deepspeed(subject) or subject.launch.hostfile not in ("", DEEPSPEEDS_OWN):
         return
-    containers = [role.container for role in subject.roles] or [subject.spec["trainer"]]
-    mounts = [one["mountPath"].text for container in containers for one in container["volumeMounts"].items]
+    mounts = [one["mountPath"].text for container in subject.containers for one in container["volumeMounts"].items]
     if not any(DEEPSPEEDS_OWN.startswith(mount.rstrip("/")) for mount in mounts if mount):
         what = f"--hostfile {DEEPSPEEDS_OWN}" if subject.launch.hostfile else "deepspeed without --hostfile"
         yield Found(

@@ -17,17 +17,6 @@ NOT_FOR_RANKS = re.compile(
 )
 
 
-def worker_outside(subject: Subject) -> Iterator[Found]:
-    """A replica spec at the wrong depth, where the operator does not look."""
-    holder = "mpiReplicaSpecs" if subject.kind == "MPIJob" else "pytorchReplicaSpecs"
-    names = ("Launcher", "Worker") if subject.kind == "MPIJob" else ("Master", "Worker")
-    for field in subject.spec.walk():
-        parent, _, name = field.path.rpartition(".")
-        if name in names and parent != f"spec.{holder}":
-            fix = f"indent it so that it is spec.{holder}.{name}"
-            yield Found(field, f"{name} stands under {parent}, outside {holder}", fix)
-
-
 def launcher_missing(subject: Subject) -> Iterator[Found]:
     """No launcher, or more than one."""
     launcher = subject.spec.at("mpiReplicaSpecs", "Launcher")

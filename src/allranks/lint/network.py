@@ -7,19 +7,18 @@ from collections.abc import Iterator
 
 from allranks.lint.rule import ERROR, EVERY, PODS, WARNING, Found, Rule, Subject
 from allranks.manifest.field import Field
-from allranks.manifest.gang import NETWORKS
+from allranks.manifest.gang import NETWORKS, placed_words
 
 IN_COMMAND = re.compile(r"\b((?:NCCL|GLOO)_[A-Z0-9_]+)=(\S*)")
 
 
 def settings(subject: Subject) -> Iterator[tuple[str, str, Field]]:
     """Each NCCL and GLOO variable with its value: of the containers, and of what their commands export."""
-    containers = [*(role.container for role in subject.roles), subject.spec["trainer"]]
-    for container in containers:
+    for container in subject.containers:
         for entry in container["env"].items:
             if entry["name"].text.startswith(("NCCL_", "GLOO_")):
                 yield entry["name"].text, entry["value"].text, entry
-        for word in (*container["command"].items, *container["args"].items):
+        for word in placed_words(container):
             for name, value in IN_COMMAND.findall(word.text):
                 yield name, value.strip("\"';,"), word
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from allranks.lint.rule import WARNING, Found, Rule, Subject
-from allranks.manifest.field import Field
 from allranks.spec.service import Service, Spec
 
 SPEC = ("spec",)
@@ -21,9 +20,13 @@ class SpecSubject(Subject):
     loaded: Spec | None = None
 
 
+def _spec(subject: Subject) -> Spec | None:
+    return subject.loaded if isinstance(subject, SpecSubject) else None
+
+
 def spot_without_restarts(subject: Subject) -> Iterator[Found]:
     """Nodes that may be taken away, and no restart."""
-    job = getattr(subject, "loaded", None)
+    job = _spec(subject)
     if job is None or job.failure.restarts:
         return
     keys = [one.key or "" for one in job.schedule.tolerations] + list(job.schedule.node_selector)
@@ -34,15 +37,14 @@ def spot_without_restarts(subject: Subject) -> Iterator[Found]:
 
 def gpus_without_shm(subject: Subject) -> Iterator[Found]:
     """Several GPUs and the 64 MB of /dev/shm that containers have."""
-    job = getattr(subject, "loaded", None)
+    job = _spec(subject)
     if job is not None and job.image and job.resources.gpus > 1 and job.resources.shm is None:
-        at: Field = subject.root["resources"]
-        yield Found(at, f"{job.resources.gpus} GPUs and no shm", "write resources: {shm: 16Gi}")
+        yield Found(subject.root["resources"], f"{job.resources.gpus} GPUs and no shm", "write resources: {shm: 16Gi}")
 
 
 def service_without_restarts(subject: Subject) -> Iterator[Found]:
     """A service that the first fault ends."""
-    service = getattr(subject, "loaded", None)
+    service = _spec(subject)
     if isinstance(service, Service) and not service.failure.restarts:
         at = subject.root.at("failure", "restarts")
         yield Found(at, "restarts: 0 in a service", "write failure: {restarts: 100}; a service that is well uses none")
@@ -50,7 +52,7 @@ def service_without_restarts(subject: Subject) -> Iterator[Found]:
 
 def service_with_deadline(subject: Subject) -> Iterator[Found]:
     """A service that ends although nothing is wrong."""
-    service = getattr(subject, "loaded", None)
+    service = _spec(subject)
     if isinstance(service, Service) and service.failure.deadline is not None:
         at = subject.root.at("failure", "deadline")
         yield Found(at, f"deadline: {service.failure.deadline} in a service", "leave it out; 'allranks cancel' ends it")
@@ -58,7 +60,7 @@ def service_with_deadline(subject: Subject) -> Iterator[Found]:
 
 def open_to_all(subject: Subject) -> Iterator[Found]:
     """A model that other machines reach, and no key."""
-    service = getattr(subject, "loaded", None)
+    service = _spec(subject)
     if not isinstance(service, Service) or service.model is None or service.api_key is not None:
         return
     here = service.host is None or service.host in ("localhost", "::1") or service.host.startswith("127.")

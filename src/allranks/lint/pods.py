@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from allranks.lint.rule import ERROR, EVERY, PODS, PYTORCH, RUNTIME, WARNING, Found, Rule, Subject
 from allranks.manifest.field import Field
-from allranks.manifest.gang import GPU, RDMA
+from allranks.manifest.gang import GPU, RDMA, placed_words
 from allranks.spec.units import Quantity
 
 SHM = "/dev/shm"
@@ -58,9 +58,8 @@ def value_not_text(subject: Subject) -> Iterator[Found]:
     """A bare number or true where Kubernetes takes text alone."""
     holders = [subject.root["metadata"], *(role.template["metadata"] for role in subject.roles)]
     fields = [value for one in holders for part in ("labels", "annotations") for value in one[part].fields.values()]
-    containers = [*(role.container for role in subject.roles), subject.spec["trainer"]]
-    fields += [entry["value"] for one in containers for entry in one["env"].items]
-    fields += [word for one in containers for part in ("command", "args") for word in one[part].items]
+    fields += [entry["value"] for one in subject.containers for entry in one["env"].items]
+    fields += [word for one in subject.containers for word in placed_words(one)]
     for value in fields:
         if value and not value.is_text and not value.is_mapping and not value.is_list:
             yield Found(value, f"{value.path} is {value.text}, not text", f'write "{value.text}"')

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from allranks.lint.rule import ERROR, EVERY, PYTORCH, TRAIN, WARNING, Found, Rule, Subject, words_of
+from allranks.lint.rule import ERROR, EVERY, PYTORCH, TRAIN, WARNING, Found, Rule, Subject
 from allranks.manifest.field import Field
+from allranks.manifest.gang import placed_words
 
 INVENTED = (
     "OMPI_COMM_WORLD_MASTER_ADDR",
@@ -30,10 +31,8 @@ USE = r"\$\{?%s\b|\$\(%s\)"
 
 def _texts(subject: Subject) -> Iterator[Field]:
     """The commands, arguments and variables of all containers."""
-    containers = [role.container for role in subject.roles] or [subject.spec["trainer"]]
-    for container in containers:
-        for part in ("command", "args"):
-            yield from container[part].items
+    for container in subject.containers:
+        yield from placed_words(container)
         for entry in container["env"].items:
             yield entry["value"]
 
@@ -88,12 +87,7 @@ def world_size_for_nodes(subject: Subject) -> Iterator[Found]:
 def rank_counts_pods(subject: Subject) -> Iterator[Found]:
     """Several GPUs, and one process that takes the pod's number for its rank."""
     launch = subject.launch
-    if (
-        launch.launcher != "native"
-        or not words_of(subject)
-        or launch.doubt
-        or "torchrun" in " ".join(words_of(subject))
-    ):
+    if launch.launcher != "native" or not subject.argv or launch.doubt or "torchrun" in " ".join(subject.argv):
         return
     role = subject.roles[0] if subject.roles else None
     if role and role.is_agent:

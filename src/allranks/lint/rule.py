@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Literal
 
 from allranks.manifest.field import Field
-from allranks.manifest.gang import Manifest, Role
+from allranks.manifest.gang import RUNTIMES, Manifest, Role, words
 from allranks.manifest.launch import Launch, glimpse
+from allranks.manifest.read import GANGS
 
 ERROR: Severity = "error"
 WARNING: Severity = "warning"
@@ -35,14 +36,24 @@ class Subject(Manifest):
     @cached_property
     def launch(self) -> Launch:
         """The command of the pod that starts ranks, taken apart as far as it can be."""
-        return glimpse(words_of(self))
+        return glimpse(self.argv)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The words of the command that starts ranks."""
+        return words(_starter(self))
+
+    @property
+    def containers(self) -> list[Field]:
+        """The main container of each role; of a TrainJob, which has no roles, what goes into its runtime's."""
+        return [*(role.container for role in self.roles), self.spec["trainer"]]
 
     @cached_property
     def nodes(self) -> tuple[Role, ...]:
         """The roles whose pods run ranks."""
         if self.kind == "MPIJob" and self.role("Worker"):
             return tuple(role for role in self.roles if role.name == "Worker" or self.launcher_is_worker)
-        if self.kind in ("TrainingRuntime", "ClusterTrainingRuntime"):
+        if self.kind in RUNTIMES:
             return tuple(role for role in self.roles if role.name == "node")
         return self.roles
 
@@ -63,12 +74,6 @@ def _starter(subject: Manifest) -> Field:
     return roles[0].container if roles else subject.spec
 
 
-def words_of(subject: Manifest) -> tuple[str, ...]:
-    """The words of the command that starts ranks."""
-    container = _starter(subject)
-    return tuple(item.text for part in ("command", "args") for item in container[part].items)
-
-
 Check = Callable[[Subject], Iterator[Found]]
 
 
@@ -86,7 +91,7 @@ class Rule:
 MPI = ("MPIJob",)
 PYTORCH = ("PyTorchJob",)
 TRAIN = ("TrainJob",)
-RUNTIME = ("TrainingRuntime", "ClusterTrainingRuntime")
+RUNTIME = RUNTIMES
 JOBSET = ("JobSet",)
-EVERY = ("MPIJob", "PyTorchJob", "TrainJob", "TrainingRuntime", "ClusterTrainingRuntime", "JobSet", "Job")
-PODS = ("MPIJob", "PyTorchJob", "TrainingRuntime", "ClusterTrainingRuntime", "JobSet", "Job")
+EVERY = GANGS
+PODS = tuple(kind for kind in GANGS if kind not in TRAIN)

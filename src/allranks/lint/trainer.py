@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allranks.lint.rule import ERROR, RUNTIME, TRAIN, WARNING, Found, Rule, Subject
-from allranks.manifest.gang import is_trainer
+from allranks.manifest.gang import is_trainer, placed_words
 
 HOSTFILE = "/etc/mpi/hostfile"
 # The name by which a TrainJob changes its pods, and the versions that have it, from the first to before the last.
@@ -51,7 +51,7 @@ def mpi_hostfile(subject: Subject) -> Iterator[Found]:
 
 def discover_hosts(subject: Subject) -> Iterator[Found]:
     """The MPI operator's script, which Trainer does not have."""
-    for word in (*subject.spec.at("trainer", "command").items, *subject.spec.at("trainer", "args").items):
+    for word in placed_words(subject.spec["trainer"]):
         if "discover_hosts.sh" in word.text:
             yield Found(word, "/etc/mpi/discover_hosts.sh is used", f"read {HOSTFILE}")
 

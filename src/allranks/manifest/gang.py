@@ -137,10 +137,14 @@ class Manifest:
         return self.spec["runLauncherAsWorker"].is_true
 
 
+def placed_words(container: Field) -> tuple[Field, ...]:
+    """``command`` and ``args`` as one list, each word with its place."""
+    return (*container["command"].items, *container["args"].items)
+
+
 def words(container: Field) -> tuple[str, ...]:
-    """``command`` and ``args`` as one list of words."""
-    parts = (*container["command"].items, *container["args"].items)
-    return tuple(item.text for item in parts if not item.is_mapping and not item.is_list)
+    """The same as text alone; what is no word is left out."""
+    return tuple(one.text for one in placed_words(container) if not one.is_mapping and not one.is_list)
 
 
 def _roles(manifest: Manifest) -> Iterator[Role]:

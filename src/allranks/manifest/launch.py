@@ -20,6 +20,8 @@ ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
 # What a launcher's script does before it can launch, and a roll call makes needless.
 WAITS = ("sleep", "wait", "nslookup", "getent")
 DEEPEST = 6
+FOUND_BY_US = "allranks sets what ranks need to find each other"
+ROLL_CALL = "no rank starts before every node has answered the roll call"
 STARTS = re.compile(
     r"\b(?:mpirun|mpiexec|torchrun|deepspeed|python3? -m torch\.distributed\.\w+)[ \t](?:[^\n\\]|\\.)*", re.DOTALL
 )
@@ -99,7 +101,7 @@ def _assignments(launch: Launch, words: tuple[Word, ...]) -> tuple[Word, ...]:
 
 def _assign(launch: Launch, name: str, word: Word) -> None:
     if name in OURS or name.startswith(("PET_", "ALLRANKS_")):
-        launch.lost.append((word.raw, "allranks sets what ranks need to find each other"))
+        launch.lost.append((word.raw, FOUND_BY_US))
     elif word.text is None:
         raise NotSimple(f"{word.raw!r} needs a shell")
     else:
@@ -138,7 +140,7 @@ def _prelude(launch: Launch, command: Command) -> None:
     if first == "set" or first == "ulimit":
         launch.lost.append((command.raw, "this is the launching shell's own"))
     elif first in WAITS:
-        launch.lost.append((command.raw, "no rank starts before every node has answered the roll call"))
+        launch.lost.append((command.raw, ROLL_CALL))
     elif first == "cd" and len(rest) == 1 and rest[0].text:
         launch.workdir = rest[0].text
     elif first == "export" or ASSIGNMENT.match(first):
@@ -257,7 +259,7 @@ def _pass_on(launch: Launch, meaning: str, values: list[str], needs_shell: bool)
         if name not in OURS:
             launch.before.append(f"export {name}={value}")
         else:
-            launch.lost.append((f"-x {name}={value}", "allranks sets what ranks need to find each other"))
+            launch.lost.append((f"-x {name}={value}", FOUND_BY_US))
     elif equals:
         launch.env[name] = value
 

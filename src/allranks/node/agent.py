@@ -24,13 +24,13 @@ from allranks.node.listen import Listener, new_incarnation
 from allranks.node.place import NoPlace, Place, find_place
 from allranks.node.ranks import Ranks
 from allranks.node.status import Status
+from allranks.node.verdict import EXIT_DONE, EXIT_GIVEN_UP
 
 if TYPE_CHECKING:
     from allranks.node.check import Checker
     from allranks.node.free import Freeing
     from allranks.node.keeper import Keeper
 
-EXIT_DONE, EXIT_GIVEN_UP = 0, 42
 REDIAL = 0.2
 SLOT_TAKEN_PAUSE = 1.0
 LISTEN_POLL = 0.003

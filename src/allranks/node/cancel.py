@@ -25,7 +25,7 @@ def write_cancel(state: str, reason: str, code: int) -> None:
             json.dump({"reason": reason, "code": code}, file)
         os.link(fresh, path)
     except FileExistsError:
-        pass
+        pass  # somebody was first
     except OSError as error:
         if error.errno not in FULL:
             raise

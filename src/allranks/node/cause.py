@@ -19,6 +19,19 @@ def utc(at: Optional[float] = None) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def moment(text: str) -> float:
+    """Seconds since 1970 of a time as ``utc`` and Kubernetes write it. Raises ValueError for what is none."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def known(kind: Any, data: Mapping[str, Any]) -> Dict[str, Any]:
+    """Of a record's fields those that this version's dataclass has: a newer one may have written more.
+
+    Raises TypeError or ValueError for what has no fields.
+    """
+    return {name: value for name, value in dict(data).items() if name in kind.__dataclass_fields__}
+
+
 @dataclass(frozen=True)
 class Secondary:
     """A rank that fell because the culprit had: shown, never blamed."""
@@ -53,7 +66,7 @@ class Cause:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cause:
-        fields = dict(data)
+        fields = known(cls, data)
         fields["tail"] = tuple(fields.get("tail", ()))
-        fields["secondary"] = tuple(Secondary(**s) for s in fields.get("secondary", ()))
+        fields["secondary"] = tuple(Secondary(**known(Secondary, s)) for s in fields.get("secondary", ()))
         return cls(**fields)

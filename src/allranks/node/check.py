@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
@@ -17,6 +16,7 @@ from allranks.node.fork import interpreter
 from allranks.node.gang import Gang
 
 MOST_FINDINGS = 16
+NAMED = "GLOO_SOCKET_IFNAME in the spec's env, or /etc/hosts"
 
 
 class Checker:
@@ -44,8 +44,8 @@ class Checker:
     def _look(self) -> Dict[str, Any]:
         gang = self._gang
         env = base_environment(gang, os.environ)
-        tree = open_tree(gang.fabric_roots[self._node] if gang.fabric_roots else "/")
-        python = interpreter.find(gang, env) or shutil.which("python3", path=env.get("PATH")) or ""
+        tree = open_tree(gang.fabric_root_of(self._node))
+        python = interpreter.of_ranks(gang, env)
         folders = {"the run's folder": gang.state, "the working folder": gang.workdir}
         needs = doctor.Needs(gang.gpus, gang.ranks_on_node, gang.rdma or "auto", folders)
         found = doctor.examine(tree, env, python, needs, doctor.Limits.read(folders))
@@ -84,8 +84,8 @@ def _name(gang: Gang) -> List[Finding]:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(name, None)}
     except OSError as error:
         what, why = f"{name} does not resolve ({error.strerror or error})", "gloo cannot tell which interface is meant"
-        return [Finding("warning", "DNS", what, "GLOO_SOCKET_IFNAME in the spec's env, or /etc/hosts", why)]
+        return [Finding("warning", "DNS", what, NAMED, why)]
     if all(address.startswith("127.") or address == "::1" for address in addresses):
         what, why = f"{name} resolves to loopback alone", "gloo listens there, and no other node reaches it"
-        return [Finding("warning", "DNS", what, "GLOO_SOCKET_IFNAME in the spec's env, or /etc/hosts", why)]
+        return [Finding("warning", "DNS", what, NAMED, why)]
     return []

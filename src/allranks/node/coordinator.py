@@ -48,7 +48,7 @@ class Coordinator(Course):
             self._tell_command(joined)
         if self.state == "finishing" and node:
             self._tell_verdict(joined)
-        self._moved()
+        self._changed()
         return joined
 
     def _remember(self, hello: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ class Coordinator(Course):
         """Keep the reason for the status: a gang that never completes must say who was turned away."""
         if len(self.refusals) < MAX_CAUSES:
             self.refusals[who] = why
-        self._moved()
+        self._changed()
 
     def heard(self, member: Member, message: Mapping[str, Any]) -> None:
         """Anything from a seated agent. Raises KeyError, TypeError or ValueError for a message that is malformed."""
@@ -106,7 +106,7 @@ class Coordinator(Course):
             "unfit": self._on_unfit, "proof": self._on_proof,
         }[kind]  # fmt: skip
         handler(member, message)
-        self._moved()
+        self._changed()
 
     def _on_ready(self, member: Member, message: Mapping[str, Any]) -> None:
         member.ready = bool(message["ready"]) and self.commands.is_of_current(message)
@@ -127,7 +127,7 @@ class Coordinator(Course):
     def _on_started(self, member: Member, message: Mapping[str, Any]) -> None:
         if self.attempt is not None and message["attempt"] == self.attempt.number:
             for rank, pid in message["pids"].items():
-                if self.gang.node_of(int(rank)) == member.node:
+                if int(rank) in self.gang.ranks_of(member.node):
                     self.attempt.pids[int(rank)] = int(pid)
             if self.attempt.all_started and not self.attempts[-1].running:
                 self.attempts[-1].running = utc()
@@ -140,7 +140,7 @@ class Coordinator(Course):
         if self.attempt is None or message["attempt"] != self.attempt.number:
             return
         death = Death.from_json(message["death"])
-        if self.gang.node_of(death.rank) != member.node or not 0 <= death.rank < self.gang.world_size:
+        if death.rank not in self.gang.ranks_of(member.node):
             raise ValueError(f"node {member.node} has no rank {death.rank}")
         self.attempt.ended(death)
         if self.state != "running":

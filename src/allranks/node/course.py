@@ -8,12 +8,11 @@ gone, *finishing* once the verdict is sent.
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 from allranks.node import report, termination
 from allranks.node.attempt import Attempt
-from allranks.node.cause import Cause, utc
+from allranks.node.cause import Cause, moment, utc
 from allranks.node.command import Commands
 from allranks.node.gang import Gang
 from allranks.node.ledger import Ledger
@@ -21,16 +20,12 @@ from allranks.node.preflight import Preflight
 from allranks.node.proof import Proof
 from allranks.node.rollcall import Member, RollCall
 from allranks.node.status import AttemptStatus, CommandStatus, Status
-from allranks.node.verdict import Verdict
+from allranks.node.verdict import EXIT_DEADLINE, EXIT_NEVER_COMPLETE, EXIT_UNFIT, EXIT_UNNAMED, Verdict
 from allranks.node.watch.stall import Stall
 
 STOP_MARGIN = 15.0
 EXPLANATION_WAIT = 1.0
 MAX_CAUSES = 50
-EXIT_UNFIT = 69
-EXIT_NEVER_COMPLETE = 75
-EXIT_DEADLINE = 124
-EXIT_UNNAMED = 1
 
 
 class Course:
@@ -105,7 +100,7 @@ class Course:
         self.used, self.causes, self.notes = earlier.restarts["used"], list(earlier.causes), list(earlier.notes)
         self.attempts = list(earlier.attempts)
         if earlier.started:
-            self.started = datetime.fromisoformat(earlier.started.replace("Z", "+00:00")).timestamp()
+            self.started = moment(earlier.started)
         self.commands.take_over(earlier.commands)
         self.last_attempt = self.commands.last_attempt
 
@@ -119,7 +114,7 @@ class Course:
             self._break(self._node_cause(member.node, why))
             if not silent:  # its init may live, and say how it ended
                 self._unexplained[member.node] = self._clock() + EXPLANATION_WAIT
-        self._moved()
+        self._changed()
 
     def give(self, argv: Sequence[str], restarts: int) -> CommandStatus:
         """Have an idle gang run a command; returns its record. The caller has seen that there is none yet."""
@@ -141,21 +136,17 @@ class Course:
     def stop(self, reason: str, code: int) -> None:
         """End the command on request, whatever it is doing, and only the command where the gang stays."""
         if self.verdict is None:
-            cause = Cause(self._number(), "cancelled", utc(), reason, exit=code)
-            self._end_early(cause, Verdict("cancelled", reason, code))
+            self._end_early(Verdict("cancelled", reason, code), "cancelled")
 
     def cancel(self, reason: str, code: int) -> None:
         """End the run on request, whatever it is doing."""
         if self.verdict is None or not self.verdict.whole:
-            cause = Cause(self._number(), "cancelled", utc(), reason, exit=code)
-            self._end_early(cause, Verdict("cancelled", reason, code, whole=True))
+            self._end_early(Verdict("cancelled", reason, code, whole=True), "cancelled")
 
     def end_unfit(self, node: int, kind: str, why: str) -> None:
         """End the run: something of a node is not as it must be, and would not be at another attempt."""
         if self.verdict is None:
-            reason = f"node {node}: {why}"
-            cause = Cause(self._number(), kind, utc(), reason, node=node, exit=EXIT_UNFIT)
-            self._end_early(cause, Verdict("failed", reason, EXIT_UNFIT, whole=True))
+            self._end_early(Verdict("failed", f"node {node}: {why}", EXIT_UNFIT, whole=True), kind, node)
 
     def tick(self) -> None:
         """Let time pass: leases, deadlines, starts. Call it at least every tenth of a second."""
@@ -165,13 +156,12 @@ class Course:
         now = self._clock()
         if self._deadline is not None and self.verdict is None and now > self._deadline:
             reason = f"the deadline of {self.gang.deadline:g} s has passed"
-            cause = Cause(self._number(), "deadline", utc(), reason, exit=EXIT_DEADLINE)
-            self._end_early(cause, Verdict("failed", reason, EXIT_DEADLINE, whole=True))
+            self._end_early(Verdict("failed", reason, EXIT_DEADLINE, whole=True), "deadline")
         if self.state == "running":
             hang = self.stall.tick(self.roll.members)
             if hang is not None:
                 self._break(hang)
-                self._moved()
+                self._changed()
         self._unexplained = {node: until for node, until in self._unexplained.items() if now < until}
         if self.state == "stopping" and ((self._all_idle() and not self._unexplained) or now > self._stop_until):
             self._stopped()
@@ -210,7 +200,7 @@ class Course:
             fix = f"; {fatal.fix}" if fatal.fix else ""
             self.end_unfit(fatal.nodes[0] if fatal.nodes else 0, "preflight", f"{fatal.where}: {fatal.what}{fix}")
         elif self.preflight.done:
-            self._moved()
+            self._changed()
 
     def _was_lost_in(self, first: int) -> bool:
         """Whether attempts from ``first`` on were made, and nobody was blamed for the end of the last one."""
@@ -220,28 +210,23 @@ class Course:
     def _blame_lost_coordinator(self) -> None:
         """This coordinator replaces one that died during an attempt: that attempt counts."""
         self._end_attempt()
-        why = f"node 0: the coordinator {self._how_lost}"
-        self.causes.append(Cause(self.last_attempt, "node_lost", utc(), why, node=0, exit=EXIT_UNNAMED))
-        self._restart_or_conclude(self.causes[-1])
+        cause = self._node_cause(0, f"the coordinator {self._how_lost}")
+        self._blame(cause)
+        self._restart_or_conclude(cause)
 
     def _give_up_gathering(self) -> None:
         awaited = self.roll.who_is_awaited()
         refused = "".join(f"; {who} was refused: {why}" for who, why in self.refusals.items())
         reason = f"the gang was not complete within {self.gang.start_timeout:g} s ({awaited}{refused})"
-        missing = self.roll.missing
-        cause = Cause(
-            self.last_attempt + 1, "start_timeout", utc(), reason,
-            node=missing[0] if missing else None, exit=EXIT_NEVER_COMPLETE,
-        )  # fmt: skip
-        self._end_early(cause, Verdict("failed", reason, EXIT_NEVER_COMPLETE, whole=True))
+        verdict = Verdict("failed", reason, EXIT_NEVER_COMPLETE, whole=True)
+        self._end_early(verdict, "start_timeout", next(iter(self.roll.missing), None), self.last_attempt + 1)
 
     def _start(self) -> None:
         try:
             port = self._pick_port()
         except OSError as error:
             reason = f"node 0 has no free port for rank 0's store: {error.strerror}"
-            cause = Cause(self.last_attempt + 1, "preflight", utc(), reason, node=0, exit=EXIT_UNNAMED)
-            self._end_early(cause, Verdict("failed", reason, EXIT_UNNAMED))
+            self._end_early(Verdict("failed", reason, EXIT_UNNAMED), "preflight", 0, self.last_attempt + 1)
             return
         self.roll.lift_fences()
         self.last_attempt += 1
@@ -250,13 +235,11 @@ class Course:
         self.commands.count(self.last_attempt)
         self.stall.begin(self.attempt)
         self.proof.begin(self.last_attempt)
-        self.state, self._others_told = "running", False
+        self.state, self._others_told = "running", self.gang.nodes == 1
         for member in self.roll.members.values():
             member.idle = False
         self._send_start(self.roll.members[0])
-        if self.gang.nodes == 1:
-            self._others_told = True
-        self._moved()
+        self._changed()
 
     def _send_start(self, member: Member) -> None:
         assert self.attempt is not None
@@ -334,7 +317,7 @@ class Course:
     def _gather(self) -> None:
         self.state = "gathering"
         self._gather_until = self._clock() + self.gang.start_timeout
-        self._moved()
+        self._changed()
         self._try_start(self._clock())
 
     def _succeed(self) -> None:
@@ -345,14 +328,15 @@ class Course:
         else:
             self._conclude(self.verdict)
 
-    def _end_early(self, cause: Cause, verdict: Verdict) -> None:
-        """A verdict that is not the ranks' own: stop what runs, then conclude."""
+    def _end_early(self, verdict: Verdict, kind: str, node: Optional[int] = None, attempt: int = -1) -> None:
+        """A verdict that is not the ranks' own: stop what runs, then conclude. ``attempt`` is one yet to begin."""
         if self.commands.current or verdict.phase == "failed":  # else no attempt is ended by it
-            self._blame(cause)
+            number = max(attempt, self._number())
+            self._blame(Cause(number, kind, utc(), verdict.reason, node=node, exit=verdict.code))
         self.verdict = verdict
         if self.state == "running":
             self._stop(verdict.reason)
-            self._moved()
+            self._changed()
         elif self.state == "gathering":
             self._conclude(verdict)
 
@@ -373,15 +357,12 @@ class Course:
         for node, member in self.roll.members.items():
             if node:
                 self._tell_verdict(member)
-        self._moved()
+        self._changed()
 
     def _tell_verdict(self, member: Member) -> None:
         assert self.verdict is not None
         member.send(type="finish", phase=self.verdict.phase, reason=self.verdict.reason, record=self.record)
         self.told.add(member.node)
-
-    def _moved(self) -> None:
-        self._changed()
 
     # ---- what is told
 

@@ -102,8 +102,7 @@ def _own_devices(gang: Gang, node: int) -> Dict[str, str]:
     devices = visible_devices(gang.env.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES")))
     if gang.engine != "local" or gang.nodes == 1 or len(devices) < gang.world_size:
         return {}
-    first = node * gang.ranks_on_node
-    return {"CUDA_VISIBLE_DEVICES": ",".join(devices[first : first + gang.ranks_on_node])}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(devices[rank] for rank in gang.ranks_of(node))}
 
 
 def visible_devices(listed: Optional[str]) -> List[str]:

@@ -98,12 +98,19 @@ class Gang:
     def node_of(self, rank: int) -> int:
         return rank // self.ranks_on_node
 
+    def ranks_of(self, node: int) -> range:
+        return range(node * self.ranks_on_node, (node + 1) * self.ranks_on_node)
+
     def name_of(self, node: int) -> str:
         return self.pods[node].hostname if self.pods else f"{self.run}-{node}"
 
     def root_of(self, node: int) -> str:
         """The folder that stands for a pretended pod's root."""
         return os.path.join(self.state, "pods", self.name_of(node))
+
+    def fabric_root_of(self, node: int) -> str:
+        """Below which that node reads its network's files."""
+        return self.fabric_roots[node] if self.fabric_roots else "/"
 
     def termination_of(self, node: int) -> str:
         """Where that node leaves the record; empty where it leaves none."""

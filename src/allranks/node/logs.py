@@ -46,8 +46,7 @@ class LogKeeper:
 
     def begin(self, attempt: int) -> None:
         """From now on look at the files of this attempt."""
-        ours = range(self._node * self._gang.ranks_on_node, (self._node + 1) * self._gang.ranks_on_node)
-        self._paths = [self._gang.log_of(attempt, rank) for rank in ours]
+        self._paths = [self._gang.log_of(attempt, rank) for rank in self._gang.ranks_of(self._node)]
         self._paths.append(self._gang.launcher_log_of(attempt, self._node))
         self._sizes.clear()
 

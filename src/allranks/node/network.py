@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from typing import Callable, Mapping, Tuple
 
@@ -23,8 +22,8 @@ def settle(gang: Gang, node: int, env: Mapping[str, str], say: Callable[[str], N
     where it may. Raises NotATree when the node's root is no tree.
     """
     own = base_environment(gang, env)
-    tree = open_tree(gang.fabric_roots[node] if gang.fabric_roots else "/")
-    python = interpreter.find(gang, own) or shutil.which("python3", path=own.get("PATH")) or ""
+    tree = open_tree(gang.fabric_root_of(node))
+    python = interpreter.of_ranks(gang, own)
     decided = decision(tree, own, python, gang.rdma)
     for name, value in decided.set.items():
         say(f"network: sets {name}={value}")

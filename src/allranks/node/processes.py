@@ -135,7 +135,7 @@ def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        pass
+        pass  # it has ended, as was wanted
 
 
 def reap_orphans(keep: Collection[int] = ()) -> None:
@@ -146,7 +146,7 @@ def reap_orphans(keep: Collection[int] = ()) -> None:
             try:
                 os.waitpid(process.pid, os.WNOHANG)
             except ChildProcessError:
-                pass
+                pass  # somebody else has reaped it
 
 
 def signal_group(pid: int, signum: int) -> None:
@@ -157,7 +157,7 @@ def signal_group(pid: int, signum: int) -> None:
         try:
             os.kill(pid, signum)
         except ProcessLookupError:
-            pass
+            pass  # it has just ended
 
 
 def signal_main_thread(pid: int, signum: int) -> None:

@@ -88,12 +88,12 @@ class Prover:
         from allranks.fabric.counters import read_counters  # agents of this machine start without it
         from allranks.fabric.tree import open_tree
 
-        return read_counters(open_tree(self._gang.fabric_roots[self._node] if self._gang.fabric_roots else "/"))
+        return read_counters(open_tree(self._gang.fabric_root_of(self._node)))
 
     def _files(self) -> List[Tuple[str, int]]:
         """NCCL's own files, else the logs of this node's ranks, where a user's NCCL_DEBUG puts the same lines."""
         gang = self._gang
-        ours = range(self._node * gang.ranks_on_node, (self._node + 1) * gang.ranks_on_node)
+        ours = gang.ranks_of(self._node)
         if not gang.nccl_lines:
             return [(gang.log_of(self._attempt, rank), rank) for rank in ours]
         by_pid = {str(pid): rank for rank, pid in self._alive().items()}

@@ -87,7 +87,11 @@ class Ranks:
         if event is None:
             self._zygote_died()
             return
-        getattr(self, "_on_" + event["event"])(event)
+        handler = {
+            "ready": self._on_ready, "error": self._on_error, "spawned": self._on_spawned, "exit": self._on_exit,
+            "swept": self._on_swept,
+        }[event["event"]]  # fmt: skip
+        handler(event)
 
     def _on_ready(self, event: Event) -> None:
         self._zygotes_argv = event["argv"]
@@ -312,9 +316,8 @@ class Ranks:
     def _launcher_ended(self, event: Event) -> None:
         """Ranks that did not report have no end of their own: the launcher failed before or around them."""
         assert self._start is not None
-        ours = range(self.node * self.gang.ranks_on_node, (self.node + 1) * self.gang.ranks_on_node)
         log = self.gang.launcher_log_of(self._start.attempt, self.node)
-        for rank in ours:
+        for rank in self.gang.ranks_of(self.node):
             self._alive.pop(rank, None)
             self._report_end(rank, event["status"] or FAILED, event.get("error", ""), log)
 

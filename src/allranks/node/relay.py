@@ -90,9 +90,8 @@ class Relay(threading.Thread):
 
     def _files(self, attempt: int) -> List[Tuple[int, str, Tail]]:
         gang, node = self._gang, self._node
-        ranks = range(node * gang.ranks_on_node, (node + 1) * gang.ranks_on_node)
         paths = [(f"node {node}", gang.launcher_log_of(attempt, node))]
-        paths += [(f"rank {rank}", gang.log_of(attempt, rank)) for rank in ranks]
+        paths += [(f"rank {rank}", gang.log_of(attempt, rank)) for rank in gang.ranks_of(node)]
         return [(attempt, f"{attempt} {who} | ", Tail(path, gang.log_limit)) for who, path in paths]
 
     def _write(self, lines: List[str]) -> None:

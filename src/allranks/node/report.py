@@ -77,7 +77,7 @@ def status(c: Course) -> Status:
 
 def _node_status(c: Course, node: int) -> NodeStatus:
     member = c.roll.members.get(node)
-    ranks = [_rank_status(c, node, local) for local in range(c.gang.ranks_on_node)]
+    ranks = [_rank_status(c, rank, local) for local, rank in enumerate(c.gang.ranks_of(node))]
     known = c.gang.addresses[node] if node < len(c.gang.addresses) else ""
     name = c.gang.name_of(node)
     if c.state == "finishing":
@@ -88,8 +88,7 @@ def _node_status(c: Course, node: int) -> NodeStatus:
     return NodeStatus(node, member.host or name, known or member.address, phase, member.waiting_for, ranks)
 
 
-def _rank_status(c: Course, node: int, local_rank: int) -> RankStatus:
-    rank = node * c.gang.ranks_on_node + local_rank
+def _rank_status(c: Course, rank: int, local_rank: int) -> RankStatus:
     found = RankStatus(rank, local_rank)
     if c.attempt is None:
         return found

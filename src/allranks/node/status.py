@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional
 
-from allranks.node.cause import Cause
+from allranks.node.cause import Cause, known
 
 PHASES = ("pending", "starting", "running", "idle", "restarting", "succeeded", "failed", "cancelled")
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
@@ -176,12 +176,18 @@ class Status:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Status:
-        fields = dict(data)
+        """Raises TypeError or ValueError for what is no record."""
+        fields = known(cls, data)
         fields["causes"] = [Cause.from_json(c) for c in fields.get("causes", ())]
-        fields["commands"] = [CommandStatus(**c) for c in fields.get("commands", ())]
-        fields["attempts"] = [AttemptStatus(**one) for one in fields.get("attempts", ())]
-        fields["straggler"] = Straggler(**fields["straggler"]) if fields.get("straggler") else None
-        fields["nodes"] = [
-            NodeStatus(**{**n, "ranks": [RankStatus(**r) for r in n.get("ranks", ())]}) for n in fields.get("nodes", ())
-        ]
+        fields["commands"] = [CommandStatus(**known(CommandStatus, c)) for c in fields.get("commands", ())]
+        fields["attempts"] = [AttemptStatus(**known(AttemptStatus, one)) for one in fields.get("attempts", ())]
+        straggler = fields.get("straggler")
+        fields["straggler"] = Straggler(**known(Straggler, straggler)) if straggler else None
+        fields["nodes"] = [_node(one) for one in fields.get("nodes", ())]
         return cls(**fields)
+
+
+def _node(data: Mapping[str, Any]) -> NodeStatus:
+    fields = known(NodeStatus, data)
+    fields["ranks"] = [RankStatus(**known(RankStatus, rank)) for rank in fields.get("ranks", ())]
+    return NodeStatus(**fields)

@@ -1,6 +1,11 @@
-"""How a command, or the whole run, is over."""
+"""How a command, or the whole run, is over, and the exit codes that say so."""
 
 from __future__ import annotations
+
+EXIT_UNNAMED, EXIT_UNFIT, EXIT_NEVER_COMPLETE, EXIT_DEADLINE = 1, 69, 75, 124
+"""What ``allranks run`` exits with where no rank's code says it: as false, sysexits.h and timeout(1) have them."""
+EXIT_DONE, EXIT_GIVEN_UP, EXIT_CANTCREAT = 0, 42, 73
+"""What an agent exits with once nobody need try again: the run succeeded, it did not, it could not even start."""
 
 
 class Verdict:

@@ -17,6 +17,8 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.images.kinds import BASE
 from tests.cluster.namespace import Namespace
 
+ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
+"""Those that need nothing but an operator."""
 PATIENCE = 180.0  # seconds: pods of other tests may still be going
 
 
@@ -28,7 +30,7 @@ class Space:
     name: str
     folder: Path
 
-    def spec(self, engine: str = "jobset", name: str = "gang", **fields: Any) -> Path:
+    def spec(self, name: str = "gang", **fields: Any) -> Path:
         """Write a spec of two nodes with two ranks; fields are added or replaced."""
         spec = {
             "kind": "Job", "name": name, "nodes": 2, "ranks_per_node": 2, "image": BASE,

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from allranks.node.environment import IDENTITY, SOMEBODY_ELSES
-from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.conftest import ENGINES, Space
 from tests.cluster.engines.kubectl import kubectl
 from tests.cluster.images.kinds import BASE
 from tests.cluster.namespace import OWNER
 
-ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
 OVER_SSH = {"engines": {"mpijob": {"start": "mpirun"}}}
 MPIRUN = {"launcher": "mpirun"}
 STRICT = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}

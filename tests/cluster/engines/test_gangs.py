@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.conftest import ENGINES, Space
 from tests.cluster.engines.kubectl import kubectl
 
-ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
 STEPS = """
 import time
 for step in range(100000):

@@ -10,7 +10,7 @@ from string import Template
 import pytest
 from ruamel.yaml import YAML
 
-from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.conftest import ENGINES, Space
 from tests.cluster.engines.kubectl import apply, kubectl
 
 QUEUE = Path(__file__).parents[1] / "smoke" / "kueue.yaml"
@@ -27,7 +27,7 @@ def queue(space: Space) -> Iterator[str]:
         kubectl("delete", "clusterqueue,resourceflavor", space.name, "--wait=false")
 
 
-@pytest.mark.parametrize("engine", ["jobset", "mpijob", "trainjob", "pytorchjob"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_gang_waits_for_its_quota_at_its_place_and_runs_when_there_is_room(
     space: Space, queue: str, engine: str
 ) -> None:

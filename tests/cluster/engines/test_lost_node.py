@@ -11,13 +11,12 @@ import pytest
 
 from tests.cluster import faults
 from tests.cluster.cluster import Cluster
-from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.conftest import ENGINES, Space
 from tests.cluster.engines.kubectl import kubectl
 from tests.cluster.engines.test_gangs import STEPS, cancelled, first_steps, python
 
 pytestmark = pytest.mark.long
 
-ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
 APART = {
     "topologySpreadConstraints": [{
         "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",

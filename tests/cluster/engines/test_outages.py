@@ -15,9 +15,9 @@ import pytest
 
 from tests.cluster import faults
 from tests.cluster.cluster import Cluster
-from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.conftest import ENGINES, Space
 from tests.cluster.engines.kubectl import kubectl
-from tests.cluster.engines.test_gangs import ENGINES, pods, python
+from tests.cluster.engines.test_gangs import pods, python
 
 pytestmark = pytest.mark.long
 
@@ -87,9 +87,9 @@ def test_an_outage_of_the_api_server_disturbs_no_rank_and_nobody_who_follows(spa
                 time.sleep(max(began + LASTS - time.time(), 0))
             ended = time.time()
             for one in (logs, run):
-                one.await_said("the API server answers again, after")
+                one.await_said("is seen again, after")
                 nothing_is_missing(one, began, ended)
-            watch.await_said("seen again")
+            watch.await_said("is seen again, after")
     undisturbed(space, before, there, began, ended, ("followed",))
 
 

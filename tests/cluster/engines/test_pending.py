@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.conftest import ENGINES, Space
 from tests.cluster.engines.kubectl import apply, kubectl
 from tests.cluster.images.kinds import BASE
 
@@ -80,7 +80,7 @@ def told(status: dict[str, Any]) -> str:
 IN_TIME = {"start_timeout": "15s", "grace": "1s"}
 
 
-@pytest.mark.parametrize("engine", ["jobset", "mpijob", "trainjob", "pytorchjob"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_run_gives_up_a_gang_that_a_quota_never_lets_start(space: Space, engine: str) -> None:
     apply(space.name, QUOTA)
     done = space.allranks("run", "--engine", engine, str(space.spec(failure=IN_TIME)))

@@ -14,11 +14,10 @@ import pytest
 import urllib3
 
 from allranks.engines.kubernetes import kubeconfig
-from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.conftest import ENGINES, Space
 from tests.cluster.engines.kubectl import apply, kubectl
 from tests.engines.kubernetes import servers
 
-ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
 RESOURCES = {"jobset": "jobsets", "mpijob": "mpijobs", "trainjob": "trainjobs", "pytorchjob": "pytorchjobs"}
 
 

@@ -17,7 +17,7 @@ from allranks.engines.kubernetes.control import KubernetesEngine
 from allranks.engines.kubernetes.kinds import JOB, JOBSET
 from allranks.spec.load import load
 from allranks.spec.service import Service
-from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.conftest import ENGINES, Space
 from tests.cluster.engines.kubectl import apply, kubectl
 from tests.cluster.errors import ClusterError
 from tests.cluster.images.kinds import FOREIGN
@@ -26,7 +26,6 @@ from tests.serving.models import save, save_tokenizer
 
 pytest.importorskip("transformers")
 pytestmark = [pytest.mark.timeout(900)]
-ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
 START = 300.0  # seconds: torch and transformers are imported by two pods on a busy machine
 SOURCE, CODE, MODEL = Path(allranks.__file__).parents[1], "/opt/allranks", "/models/llama"
 KEY = "sesame"

@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.engines.conftest import Space
+from tests.cluster.engines.conftest import ENGINES, Space
 
-ENGINES = ["jobset", "mpijob", "trainjob", "pytorchjob"]
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     **{engine: (engine, {}) for engine in ENGINES},
     "mpijob over ssh": ("mpijob", {"engines": {"mpijob": {"start": "mpirun"}}}),

@@ -75,9 +75,7 @@ def test_deleting_the_engines_object_deletes_all_and_status_remembers(space: Spa
     space.until(lambda status: status["phase"] == "running")
     kubectl("-n", space.name, "delete", "jobset", "gang")
     status = space.status()
-    assert (status["phase"], status["notes"]) == (
-        "cancelled", [ONLY_REMEMBERED],
-    )  # fmt: skip
+    assert (status["phase"], status["notes"]) == ("cancelled", [ONLY_REMEMBERED])
     gone(space)
 
 

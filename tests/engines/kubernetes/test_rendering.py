@@ -81,6 +81,13 @@ def test_a_job_without_an_image_is_told_what_to_write(engine: str) -> None:
         plan(engine, job("kind: Job\nname: a\nrun: x"))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_mpirun_needs_of_an_image_is_noted_on_every_engine(engine: str) -> None:
+    told = "launcher mpirun: the image needs Open MPI's mpirun, and OpenSSH's ssh and sshd"
+    assert told in plan(engine, job(launcher="mpirun")).notes
+    assert told not in plan(engine, job()).notes
+
+
 @pytest.mark.parametrize("gang", ["kueue", "kai"])
 def test_who_admits_by_queues_must_be_told_one(gang: str) -> None:
     with pytest.raises(SpecError, match=f"^schedule.gang {gang}: .* set schedule.queue"):

@@ -11,6 +11,8 @@ import pytest
 
 from allranks.cli.main import call
 from allranks.engines.kubernetes import client
+from allranks.engines.kubernetes.kubeconfig import Access
+from allranks.engines.kubernetes.wire import KEEPALIVE
 from tests.engines.kubernetes.servers import OVER, answering, certificate, kubeconfig
 
 LIST = (b'{"items": []}', "application/json")
@@ -78,6 +80,15 @@ def test_credentials_that_cannot_be_used_are_named_and_never_shown(
     assert said in line
     assert "qz" not in line
     assert "gehe" not in line
+
+
+def test_a_line_that_is_only_read_is_asked_by_tcp_whether_it_is_still_there() -> None:
+    with answering(b"hello\n", "text/plain") as server:
+        one = client.Client(Access(server, "default", "x"))
+        with one.log("pod") as response:
+            line = response.connection.sock  # type: ignore[union-attr]
+            options = [line.getsockopt(level, option) for level, option, _ in KEEPALIVE]
+    assert options == [value for _, _, value in KEEPALIVE]
 
 
 def test_the_line_end_of_a_token_is_no_part_of_it(asked: Asked) -> None:

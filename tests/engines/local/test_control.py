@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from allranks.engines.local import control, plan, rundir
 from allranks.engines.local.control import ENGINE, LocalRun
 from allranks.errors import EngineError, NotFound
 from allranks.spec.job import Job
+from tests.gangs.gang import eventually
 
 
 @pytest.fixture
@@ -37,13 +37,6 @@ def planned(act: str, name: str = "digits", grace: str = "1s") -> Plan:
 Submit = Callable[..., LocalRun]
 
 
-def eventually(true: Callable[[], bool], seconds: float = 5.0) -> None:
-    give_up = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < give_up, "it did not come true in time"
-        time.sleep(0.01)
-
-
 def test_a_submitted_run_has_its_files_and_a_living_supervisor(submit: Submit) -> None:
     submit("running,wait")
     run = control.find("digits")
@@ -51,7 +44,7 @@ def test_a_submitted_run_has_its_files_and_a_living_supervisor(submit: Submit) -
     assert len((run.path / "secret").read_text()) == 64
     assert (run.path / "spec.yaml").read_text().startswith("kind: Job\nname: digits\n")
     assert run.path.stat().st_mode & 0o777 == 0o700
-    eventually(lambda: ENGINE.status("digits").phase == "running")
+    eventually("digits running", lambda: ENGINE.status("digits").phase == "running")
     holder = run.holder()
     assert holder is not None
     assert os.getsid(holder.pid) == holder.pid, "it has a session of its own: a Ctrl-C in the terminal is not its"
@@ -169,7 +162,7 @@ def test_cancel_of_a_stopped_supervisor_wakes_it(submit: Submit) -> None:
 def test_cancel_kills_a_supervisor_that_does_not_listen(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "CANCEL_SLACK", 0.3)
     submit("deaf,running,sleep", grace="0s")
-    eventually(lambda: ENGINE.status("digits").phase == "running")
+    eventually("digits running", lambda: ENGINE.status("digits").phase == "running")
     status = ENGINE.cancel("digits", reason="enough")
     assert status.phase == "failed"
     assert status.reason.endswith("is gone")

@@ -16,6 +16,7 @@ from typing import Any
 SUBMIT = {"1": ["submit-dist", "pytorch"], "2": ["training", "pytorch", "submit"]}
 DELETE = {"1": ["delete", "job"], "2": ["training", "pytorch", "delete"]}
 DESCRIBE = {"1": ["describe", "job"], "2": ["training", "pytorch", "describe"]}
+NOBODY = "nobody"
 FLAGS = {"--large-shm", "--interactive", "--command"}
 VERSION = os.environ.get("RUNAI_VERSION", "")
 
@@ -38,6 +39,9 @@ def main(argv: list[str]) -> int:
         return _submit(argv)
     if VERSION in DELETE and _begins(argv, DELETE[VERSION]):
         return _kubectl("delete", "pytorchjob", argv[len(DELETE[VERSION])])
+    if VERSION in DESCRIBE and argv == [*DESCRIBE[VERSION], NOBODY]:
+        print(f"workload {NOBODY} was not found", file=sys.stderr)
+        return 1
     if VERSION in DESCRIBE and _begins(argv, DESCRIBE[VERSION]):
         print(f"Name: {argv[len(DESCRIBE[VERSION])]}\nStatus: Running")
         return 0

@@ -12,7 +12,7 @@ import pytest
 from allranks import engines
 from allranks.engines.kubernetes import client
 from allranks.engines.runai import program
-from allranks.errors import EngineError
+from allranks.errors import EngineError, NotFound
 from tests.engines.kubernetes.jobs import CLASSIC, job
 from tests.engines.runai import stand_in
 
@@ -96,6 +96,16 @@ def test_without_a_cluster_the_program_tells_how_it_stands(tmp_path: Path, monke
     status = engines.get("runai").status("digits")
     assert (status.phase, status.reason) == ("running", "Run:ai says: Running")
     assert json.loads(record.read_text().splitlines()[-1]) == ["describe", "job", "digits"]
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_workload_that_the_program_does_not_know_is_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    installed(tmp_path, monkeypatch, version)
+    for do in (engines.get("runai").status, lambda name: engines.get("runai").cancel(name, reason="")):
+        with pytest.raises(NotFound, match=f"no run named {stand_in.NOBODY}: the program runai does not know it"):
+            do(stand_in.NOBODY)
 
 
 def test_a_cluster_that_is_named_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

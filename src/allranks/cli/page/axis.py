@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from allranks.cli.page.html import Html, el, join
+from allranks.node import cause
 
 _STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 43200, 86400)
 _MOST_TICKS = 5
@@ -59,6 +59,6 @@ def clock(seconds: float) -> str:
 def moment(utc: str) -> float | None:
     """Seconds since 1970 of what a record says; None where it says nothing."""
     try:
-        return datetime.fromisoformat(utc.replace("Z", "+00:00")).timestamp()
+        return cause.moment(utc)
     except ValueError:
         return None

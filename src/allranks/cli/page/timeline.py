@@ -22,7 +22,7 @@ def timeline(status: Status, axis: Axis) -> Html:
     older, newer = rows[:-SHOWN], rows[-SHOWN:]
     folded = el("details", el("summary", f"{len(older)} earlier attempts"), _list(older)) if older else None
     scale = el("div", el("span"), axis.labels(), el("span"), class_="attempt")
-    return join(folded, _list(newer), scale, _legend(status.attempts, causes))
+    return join(folded, _list(newer), scale, _legend(causes))
 
 
 def _list(rows: Sequence[Html]) -> Html:
@@ -70,7 +70,7 @@ def _bar(axis: Axis, start: float, end: float, kind: str) -> Html:
     return el("rect", x=f"{left:g}%", width=f"{max(right - left, 0.15):g}%", y="3", height="12", class_=kind)
 
 
-def _legend(attempts: Sequence[AttemptStatus], causes: Mapping[int, Cause]) -> Html:
+def _legend(causes: Mapping[int, Cause]) -> Html:
     keys = ["starting", "running"] + (["broke", "ending"] if causes else [])
     return el(
         "p", *(el("span", el("i", class_=f"key {key}"), key) for key in keys), class_="legend", aria_hidden="true"

@@ -7,11 +7,13 @@ the run is given up, ends it. Seen on JobSet 0.11 and Kubernetes 1.34.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.kubernetes import delivery, free, pod, render
+from allranks.engines.kubernetes import free, pod, render
 from allranks.engines.kubernetes.manifest import Explained, without_nothing
+from allranks.node.ledger import MADE_ANEW
+from allranks.node.verdict import EXIT_GIVEN_UP
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Plan
@@ -22,11 +24,9 @@ if TYPE_CHECKING:
 ENGINE = "jobset"
 REPLICATED_JOB = "w"
 RESTART_ATTEMPT = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
-GIVEN_UP = 42
 
 WHY_NOT = {
     "failure.clean": "neither JobSet nor Job deletes pods that have ended, nor leaves any that run; failure.ttl does",
-    "engines": "it is for another engine",
 }
 
 
@@ -36,13 +36,10 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     admission = render.admitted(job, ENGINE, cluster)
     make = _job_set if cluster.jobset else _plain_job
     documents = [
-        *delivery.documents(job, ENGINE, namespace, _names(job, cluster.jobset)),
-        *free.documents(job, ENGINE, namespace),
-        *([admission.group] if admission.group else []),
+        *render.beside(job, ENGINE, namespace, _names(job, cluster.jobset), admission.group),
         *make(job, admission, namespace),
     ]
-    why_not = {path: why for path, why in WHY_NOT.items() if path != "failure.clean" or job.failure.clean != "running"}
-    return render.plan(job, ENGINE, documents, why_not=why_not, notes=[*admission.notes, *_notes(job, cluster)])
+    return render.plan(job, ENGINE, documents, why_not=WHY_NOT, notes=[*admission.notes, *_notes(job, cluster)])
 
 
 def _names(job: Job, jobset: bool) -> list[str]:
@@ -52,21 +49,22 @@ def _names(job: Job, jobset: bool) -> list[str]:
 
 def _job_set(job: Job, admission: Admission, namespace: str) -> Iterator[dict[str, Any]]:
     template = pod.template(job, ENGINE, admission, restart="Never", env=[restart_variable()])
-    spec = without_nothing(
-        {
-            "suspend": admission.suspend or None,
-            "ttlSecondsAfterFinished": render.ttl(job),
-            **set_spec(job, template, {}, REPLICATED_JOB),
-        },
-        suspend="until Kueue admits it (schedule.queue)",
+    spec = _held(job, admission, set_spec(job, template, {}, REPLICATED_JOB))
+    yield render.main_object(job, ENGINE, admission, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec)
+
+
+def _held(job: Job, admission: Admission, spec: Mapping[str, Any]) -> Explained:
+    """The spec with what says when it may begin and how long it is kept."""
+    return without_nothing(
+        {"suspend": admission.suspend or None, "ttlSecondsAfterFinished": render.ttl(job), **spec},
+        suspend=render.HELD_BACK,
         ttlSecondsAfterFinished="failure.ttl",
     )
-    yield render.main_object(job, ENGINE, admission, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", spec)
 
 
 def restart_variable() -> dict[str, Any]:
     """The container's variable that says how often JobSet has made the set anew."""
-    return {"name": delivery.RESTART, "valueFrom": {"fieldRef": {"fieldPath": RESTART_ATTEMPT}}}
+    return {"name": MADE_ANEW, "valueFrom": {"fieldRef": {"fieldPath": RESTART_ATTEMPT}}}
 
 
 def set_spec(job: Job, template: dict[str, Any], labels: dict[str, str], name: str) -> dict[str, Any]:
@@ -94,15 +92,7 @@ def set_spec(job: Job, template: dict[str, Any], labels: dict[str, str], name: s
 def _plain_job(job: Job, admission: Admission, namespace: str) -> Iterator[dict[str, Any]]:
     """Pods are replaced one by one, as often as a run may be restarted; each replaced one rejoins."""
     template = pod.template(job, ENGINE, admission, restart="Never", more={"subdomain": job.name})
-    spec = without_nothing(
-        {
-            "suspend": admission.suspend or None,
-            "ttlSecondsAfterFinished": render.ttl(job),
-            **_job_spec(job, template),
-        },
-        suspend="until Kueue admits it (schedule.queue)",
-        ttlSecondsAfterFinished="failure.ttl",
-    )
+    spec = _held(job, admission, _job_spec(job, template))
     spec = Explained(
         {**spec, "backoffLimit": job.failure.restarts},
         **spec.why,
@@ -113,12 +103,12 @@ def _plain_job(job: Job, admission: Admission, namespace: str) -> Iterator[dict[
     yield render.main_object(job, ENGINE, admission, namespace, "batch/v1", "Job", spec)
 
 
-_SPENT = f"an agent exits with {GIVEN_UP} when the run is given up"
+_SPENT = f"an agent exits with {EXIT_GIVEN_UP} when the run is given up"
 
 
 def _job_spec(job: Job, template: dict[str, Any]) -> Explained:
     """One pod a node, numbered from 0."""
-    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [GIVEN_UP]}}
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [EXIT_GIVEN_UP]}}
     return Explained(
         {
             "completionMode": "Indexed",

@@ -22,8 +22,8 @@ from allranks.engines.kubernetes.refusals import Missing
 from allranks.engines.kubernetes.state import Sight, compose, start_timeout
 from allranks.errors import EngineError
 from allranks.node.cause import Cause, utc
-from allranks.node.course import EXIT_NEVER_COMPLETE
 from allranks.node.status import Status
+from allranks.node.verdict import EXIT_NEVER_COMPLETE
 
 if TYPE_CHECKING:
     from allranks.engines.kubernetes.control import KubernetesEngine
@@ -41,9 +41,11 @@ class End:
     code: int
     kind: str = "cancelled"
 
-    @property
-    def phase(self) -> str:
-        return "cancelled" if self.kind == "cancelled" else "failed"
+    def say(self, status: Status) -> None:
+        """Have the status tell it."""
+        status.causes = [*status.causes, Cause(status.attempt, self.kind, utc(), self.reason, exit=self.code)]
+        status.end("cancelled" if self.kind == "cancelled" else "failed", self.reason, self.code)
+        status.ended = utc()
 
 
 def cancel(engine: KubernetesEngine, client: Client, main: Object, *, reason: str, code: int) -> Status:
@@ -96,7 +98,7 @@ def _running(sight: Sight) -> list[Pod]:
 
 
 def _again(client: Client, main: Object) -> Object:
-    return {**main, **client.get(kind_of(main), str(main["metadata"]["name"]), str(main["metadata"]["namespace"]))}
+    return client.get(kind_of(main), str(main["metadata"]["name"]), str(main["metadata"]["namespace"]))
 
 
 def _wait_for_end(engine: KubernetesEngine, client: Client, sight: Sight, seconds: float) -> bool:
@@ -117,11 +119,8 @@ def _wait_for_end(engine: KubernetesEngine, client: Client, sight: Sight, second
 
 
 def _delete(engine: KubernetesEngine, client: Client, sight: Sight, end: End, seconds: float) -> Status:
-    namespace = str(sight.main["metadata"]["namespace"])
-    context = client.access.context
-    seen = kept.read(context, namespace, sight.name)
-    status = compose(sight, seen.status if seen and seen.uid == sight.uid else None)
-    left = engine.remove(client, sight.main, namespace, seconds)
+    status = compose(sight, kept.of(client.access.context, sight.main))
+    left = engine.remove(client, sight.main, sight.namespace, seconds)
     status.conditions = []
     _ended(client, sight, status, end)
     if left:
@@ -135,9 +134,6 @@ def _delete(engine: KubernetesEngine, client: Client, sight: Sight, end: End, se
 
 def _ended(client: Client, sight: Sight, status: Status, end: End) -> Status:
     """Say so where the gang could not, or nobody has read it in time."""
-    status.causes = [*status.causes, Cause(status.attempt, end.kind, utc(), end.reason, exit=end.code)]
-    status.end(end.phase, end.reason, end.code)
-    status.ended = utc()
-    namespace = str(sight.main["metadata"]["namespace"])
-    kept.keep(client.access.context, kept.Seen(namespace, sight.uid, status))
+    end.say(status)
+    kept.remember(client.access.context, sight.main, status)
     return status

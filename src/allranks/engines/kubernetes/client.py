@@ -18,8 +18,8 @@ from urllib.parse import quote, urlencode
 from allranks.engines.kubernetes import kubeconfig
 from allranks.engines.kubernetes.kinds import POD, Kind, kind_of
 from allranks.engines.kubernetes.kubeconfig import Access
-from allranks.engines.kubernetes.refusals import Refused, Unreachable, refusal
-from allranks.engines.kubernetes.wire import answer, cause, is_page
+from allranks.engines.kubernetes.refusals import Missing, Refused, Unreachable, refusal
+from allranks.engines.kubernetes.wire import KEEPALIVE, answer, cause, is_page
 from allranks.errors import EngineError
 
 if TYPE_CHECKING:
@@ -40,12 +40,16 @@ class Client:
 
     def __init__(self, access: Access) -> None:
         import urllib3
+        from urllib3.connection import HTTPConnection
 
         self.access, self.namespace = access, access.namespace
         self._never_reached: Unreachable | None = None
         self._reached = False
         self._date = ""
-        options: dict[str, Any] = {"num_pools": 2, "maxsize": CONNECTIONS, "block": False}
+        options: dict[str, Any] = {
+            "num_pools": 2, "maxsize": CONNECTIONS, "block": False,
+            "socket_options": [*HTTPConnection.default_socket_options, *KEEPALIVE],
+        }  # fmt: skip
         if access.server.startswith("https"):
             options["ssl_context"] = access.tls()
             if access.server_name:
@@ -66,10 +70,13 @@ class Client:
         return self._object("GET", "get", kind, namespace, name)
 
     def list(self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Object]:
-        """All objects that have these labels, in one call however many there are."""
+        """All objects that have these labels, in one call however many there are.
+
+        Each says its kind, as one that is asked for alone does: of its own kinds Kubernetes leaves that out of lists.
+        """
         query = {"labelSelector": labels, "fieldSelector": fields}
         found: list[Object] = self._object("GET", "list", kind, namespace, query=query).get("items") or []
-        return found
+        return [{"apiVersion": kind.api_version, "kind": kind.kind, **one} for one in found]
 
     def has_any(self, kind: Kind, namespace: str = "", *, labels: str = "") -> bool:
         """Whether there is an object with these labels: as quick for a thousand as for one."""
@@ -92,8 +99,6 @@ class Client:
 
         With ``uid`` only that very one: another one of its name is none.
         """
-        from allranks.engines.kubernetes.refusals import Missing
-
         very = {"preconditions": {"uid": uid}} if uid else {}
         try:
             self._object("DELETE", "delete", kind, namespace, name, body={"propagationPolicy": policy, **very})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 STOP_WITHIN = 120.0
 """Seconds for a stopped command to be over, its grace included."""
-POLL = 0.1
 
 
 def staying(plan: Plan) -> Plan:
@@ -59,18 +57,13 @@ class Given:
         self._watch.close()
 
     def wait(self, timeout: float) -> bool:
-        if not self._until_over(timeout):
-            return False
-        self._watch.close()
-        return True
+        over = self._until_over(timeout)
+        if over:
+            self._watch.close()
+        return over
 
     def _until_over(self, timeout: float) -> bool:
-        until = time.monotonic() + timeout
-        while not self.status().is_over:
-            if time.monotonic() > until:
-                return False
-            time.sleep(POLL)
-        return True
+        return self._watch.until(lambda: self.status().is_over, timeout)
 
 
 def give(client: Client, watch: Watch, argv: Sequence[str], restarts: int) -> Given:
@@ -95,11 +88,10 @@ def running(client: Client, watch: Watch) -> Given:
 def must_be_up(watch: Watch, status: Status) -> Pod:
     """Node 0's pod of a gang that takes commands. Raises EngineError."""
     if status.is_over:
-        raise EngineError(f"{status.name} is over ({status.phase}); start it again with 'allranks up'")
+        raise given.is_over(status, "allranks up")
     pod = next((one for one in watch.pods if one.node == 0), None)
     if pod is None or not pod.is_running:
         raise EngineError(f"gang {status.name} is not there yet: {status.reason}; see: allranks status {status.name}")
     if status.attempts and not status.stays:
-        raise EngineError(f"run {status.name} has a command of its own, and ends with it; for a gang to exec on: "
-                          f"'allranks up --engine {status.engine} --name OTHER'")  # fmt: skip
+        raise given.has_its_own(status.name, f"allranks up --engine {status.engine} --name OTHER")
     return pod

@@ -7,6 +7,7 @@ other documents to ``render.main_document(plan)``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,10 @@ from allranks.engines.kubernetes import client as api
 from allranks.engines.kubernetes import delivery, kept, listing, pods, replicas, state
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.cluster import Cluster
-from allranks.engines.kubernetes.kinds import Kind
+from allranks.engines.kubernetes.kinds import POD, Kind
 from allranks.engines.kubernetes.run import KubernetesRun
-from allranks.errors import EngineError, NotFound, SpecError, Unreachable, UsageError
+from allranks.engines.wanted import is_told, must_have_node
+from allranks.errors import EngineError, NotFound, SpecError, Unreachable
 from allranks.node.status import Status
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class KubernetesEngine:
     kind: Kind
     fallback: Kind | None = None
     beside: tuple[Kind, ...] = ()
-    node_of: Callable[[Object], int | None] = pods.of_job
+    node_of: pods.NodeOf = pods.of_job
     head: tuple[tuple[str, str], ...] = ((pods.INDEX, "0"),)
     names_wait: bool = False
 
@@ -139,29 +141,32 @@ class KubernetesEngine:
 
     def _keep(self, client: Client, mains: Sequence[Object]) -> None:
         for main in mains:
-            namespace, uid = str(main["metadata"]["namespace"]), str(main["metadata"]["uid"])
-            kept.keep(client.access.context, kept.Seen(namespace, uid, state.listed(self.name, main)))
+            kept.remember(client.access.context, main, state.listed(self.name, main))
 
     def recalled(self, name: str) -> str:
         return "" if api.why_not() else kept.engine(self.connect().access.context, name)
 
     def status(self, name: str) -> Status:
+        return self._told(name, self.seen, self.status)
+
+    def _told(self, name: str, one: Callable[[Client, Object], Status], each: Callable[[str], Status]) -> Status:
+        """What ``one`` makes of the run's object, or what is remembered of it; of a service what ``each`` of its gangs.
+
+        Raises NotFound.
+        """
         try:
-            client, main, seen = self._find(name)
+            client, found = self._find(name)
         except NotFound:
             if gangs := self._gangs(name):
-                return replicas.together(name, replicas.each(gangs, self.status))
+                return replicas.together(name, replicas.each(gangs, each))
             raise
-        if main is None:
-            assert seen is not None
-            return _without_object(seen.status)
-        return self.seen(client, main, seen)
+        return _without_object(found.status) if isinstance(found, kept.Seen) else one(client, found)
 
-    def seen(self, client: Client, main: Object, seen: kept.Seen | None) -> Status:
+    def seen(self, client: Client, main: Object) -> Status:
         """Look at the run of that object."""
         from allranks.engines.kubernetes.look import look
 
-        return self.composed(client, look(client, self.name, main, self.node_of), seen)
+        return self.composed(client, look(client, self.name, main, self.node_of))
 
     def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
         from allranks.engines.kubernetes import logs
@@ -184,17 +189,11 @@ class KubernetesEngine:
         yield from logs.read(client, found, chosen, ranks)
 
     def cancel(self, name: str, *, reason: str, code: int = 143) -> Status:
-        try:
-            client, main, seen = self._find(name)
-        except NotFound:
-            if gangs := self._gangs(name):
-                ended = replicas.each(gangs, lambda gang: self.cancel(gang, reason=reason, code=code))
-                return replicas.together(name, ended)
-            raise
-        if main is None:
-            assert seen is not None
-            return _without_object(seen.status)
-        return self.end(client, main, reason=reason, code=code)
+        return self._told(
+            name,
+            lambda client, main: self.end(client, main, reason=reason, code=code),
+            lambda gang: self.cancel(gang, reason=reason, code=code),
+        )
 
     def end(self, client: Client, main: Object, *, reason: str, code: int) -> Status:
         """End the run of that object, and wait until nothing of it runs. Raises EngineError."""
@@ -210,20 +209,30 @@ class KubernetesEngine:
     def exec(self, name: str, argv: Sequence[str], *, restarts: int) -> Given:
         from allranks.engines.kubernetes.commands import give
 
-        client, main = self.must_find(name)
-        watch = self.watch(client, main)
-        watch.await_record()
-        return give(client, watch, argv, restarts)
+        with self._listening(name) as (client, watch):
+            return give(client, watch, argv, restarts)
 
     def stop(self, name: str, *, reason: str, code: int = 143) -> Status:
         from allranks.engines.kubernetes.commands import running
 
+        with self._listening(name) as (client, watch):
+            given = running(client, watch)
+            given.cancel(reason=reason, code=code)
+            ended = given.status()
+        watch.close()
+        return ended
+
+    @contextmanager
+    def _listening(self, name: str) -> Iterator[tuple[Client, Watch]]:
+        """Who asks, and a look at a run whose coordinator has told its record; closed where something goes wrong."""
         client, main = self.must_find(name)
         watch = self.watch(client, main)
-        watch.await_record()
-        given = running(client, watch)
-        given.cancel(reason=reason, code=code)
-        return given.status()
+        try:
+            watch.await_record()
+            yield client, watch
+        except BaseException:
+            watch.close()
+            raise
 
     def shell(self, name: str, node: int) -> int:
         from allranks.engines.kubernetes.look import glance
@@ -232,8 +241,7 @@ class KubernetesEngine:
 
         client, main = self.must_find(name)
         nodes, _, _ = state.size(main)
-        if not 0 <= node < nodes:
-            raise UsageError(f"--node {node}: {name} has nodes 0 to {nodes - 1}")
+        must_have_node(name, node, nodes)
         sight = glance(client, self.name, main, self.node_of)
         pod = sight.pods.get(node)
         if pod is None or not pod.is_running:
@@ -248,8 +256,8 @@ class KubernetesEngine:
         """The kinds of its own object, the operator's first."""
         return (self.kind, *([self.fallback] if self.fallback else []))
 
-    def _find(self, name: str) -> tuple[Client, Object | None, kept.Seen | None]:
-        """The run's object, and what this client saw of it last; one of them is there. Raises NotFound."""
+    def _find(self, name: str) -> tuple[Client, Object | kept.Seen]:
+        """The run's object, or what this client saw of it last where the cluster has it no more. Raises NotFound."""
         from allranks.engines.kubernetes.look import find
 
         client = self.connect()
@@ -260,21 +268,20 @@ class KubernetesEngine:
             main = find(client, self.kinds, name, spaces)
         except Unreachable as error:
             raise self._unseen(client, name, spaces, error) from error
-        if main is not None and main["metadata"]["labels"].get(delivery.ENGINE) != self.name:
-            main = None
-        if main is not None:
-            return client, main, kept.read(context, str(main["metadata"]["namespace"]), name)
-        for space in spaces:
-            seen = kept.read(context, space, name)
-            if seen is not None and seen.status.engine == self.name:
-                return client, None, seen
+        if main is not None and main["metadata"]["labels"].get(delivery.ENGINE) == self.name:
+            return client, main
+        if (seen := self._remembered(client, name, spaces)) is not None:
+            return client, seen
         raise NotFound(f"no run named {name}: namespace {client.namespace} of context {context} has no "
                        f"{self.kind.kind} of that name that allranks made; see: allranks list")  # fmt: skip
 
+    def _remembered(self, client: Client, name: str, spaces: Sequence[str]) -> kept.Seen | None:
+        found = (kept.read(client.access.context, space, name) for space in spaces)
+        return next((one for one in found if one is not None and one.status.engine == self.name), None)
+
     def _unseen(self, client: Client, name: str, spaces: Sequence[str], error: Unreachable) -> Unreachable:
         """What to say of a run that this client knows, and cannot see now."""
-        found = (kept.read(client.access.context, space, name) for space in spaces)
-        seen = next((one for one in found if one is not None and one.status.engine == self.name), None)
+        seen = self._remembered(client, name, spaces)
         if seen is None:
             return error
         known = Unreachable(f"{error}\nRun {name} cannot be seen; it was {seen.status.phase} when this machine saw it "
@@ -291,29 +298,24 @@ class KubernetesEngine:
     def must_find(self, name: str) -> tuple[Client, Object]:
         """The run's object and who asks for it. Raises NotFound, EngineError where only this client remembers it."""
         try:
-            client, main, seen = self._find(name)
+            client, found = self._find(name)
         except NotFound:
             if gangs := self._gangs(name):
                 raise NotFound(f"{name} is a service of several gangs; name one: {', '.join(gangs)}") from None
             raise
-        if main is None:
-            assert seen is not None
-            where = f"{self.kind.kind} {name} is not in namespace {seen.namespace} any more"
+        if isinstance(found, kept.Seen):
+            where = f"{self.kind.kind} {name} is not in namespace {found.namespace} any more"
             raise EngineError(f"{where}, and with it went its pods and what they printed; see: allranks status {name}")
-        return client, main
+        return client, found
 
-    def composed(self, client: Client, sight: Sight, seen: kept.Seen | None = None) -> Status:
+    def composed(self, client: Client, sight: Sight) -> Status:
         """The status, remembered for the day when the cluster has it no more."""
-        context, namespace = client.access.context, str(sight.main["metadata"]["namespace"])
-        seen = seen or kept.read(context, namespace, sight.name)
-        earlier = seen.status if seen is not None and seen.uid == sight.uid else None
-        status = state.compose(sight, earlier)
-        kept.keep(context, kept.Seen(namespace, sight.uid, status))
+        context = client.access.context
+        status = state.compose(sight, kept.of(context, sight.main))
+        kept.remember(context, sight.main, status)
         return status
 
     def _all_pods(self, client: Client, main: Object) -> list[pods.Pod]:
-        from allranks.engines.kubernetes.kinds import POD
-
         namespace, name = str(main["metadata"]["namespace"]), str(main["metadata"]["name"])
         found = client.list(POD, namespace, labels=f"{delivery.RUN}={name}")
         numbered = [(self.node_of(raw), raw) for raw in found]
@@ -331,25 +333,14 @@ class KubernetesEngine:
         from allranks.engines.kubernetes import logs
 
         def over(status: Status) -> bool:
-            if wanted.attempt is not None and status.attempt > wanted.attempt:
-                return True
-            if wanted.command is None or status.is_over:
-                return status.is_over or status.phase == "idle"
-            return status.of_command(wanted.command).is_over
+            return is_told(status, wanted) or (wanted.attempt is not None and status.attempt > wanted.attempt)
 
         return logs.follow(client, watch, logs.wanted(watch.status(), wanted), ranks, over)
 
     def list(self) -> Sequence[Status]:
-        from allranks.engines.kubernetes.refusals import NotInstalled
-
-        client = self.connect()
-        found: list[Object] = []
-        for namespace in dict.fromkeys((client.namespace, *kept.all_namespaces(client.access.context))):
-            for kind in self.kinds:
-                try:
-                    found += client.list(kind, namespace, labels=f"{delivery.RUN},{delivery.ENGINE}={self.name}")
-                except NotInstalled:
-                    continue
+        client, labels = self.connect(), f"{delivery.RUN},{delivery.ENGINE}={self.name}"
+        spaces = dict.fromkeys((client.namespace, *kept.all_namespaces(client.access.context)))
+        found = [main for space in spaces for main in listing.mains(client, self.kinds, space, labels)]
         newest = sorted(found, key=lambda main: str(main["metadata"]["creationTimestamp"]), reverse=True)
         return self.listed(client, newest)
 

@@ -18,12 +18,13 @@ from allranks.engines import told
 from allranks.engines.kubernetes.manifest import Explained
 from allranks.errors import SpecError
 from allranks.node import bundle
+from allranks.node.free import LABEL
 
 if TYPE_CHECKING:
     from allranks.spec.job import Job
 
 PREFIX = "allranks.dev"
-RUN, ENGINE = f"{PREFIX}/run", f"{PREFIX}/engine"
+RUN, ENGINE = LABEL, f"{PREFIX}/engine"
 """Labels of everything that belongs to a run, its pods included: one call by RUN finds it all."""
 SERVICE = f"{PREFIX}/service"
 """Label of all that belongs to a service, its gangs' pods included."""
@@ -48,8 +49,6 @@ HEARTBEAT, LEASE = 2.0, 10.0
 LARGEST = 2**20
 """Bytes of all values of a ConfigMap (k8s.io/api/core/v1, MaxSecretSize is the same)."""
 TERMINATION = "/dev/termination-log"
-RESTART = "ALLRANKS_RESTART"
-"""Variable of a container: how often the engine has made all pods anew, where it says so."""
 
 
 def name_of(run: str) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 from allranks.engines.kubernetes.client import CONNECT, Client
 from allranks.engines.kubernetes.kinds import POD, Kind
 from allranks.engines.kubernetes.refusals import Unreachable, refusal
+from allranks.engines.kubernetes.wire import KEEPALIVE
 from allranks.errors import EngineError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Session:
                 return data[0], data[1:]
 
     def write(self, data: bytes) -> None:
-        """Type something; silently nothing where the command has ended."""
+        """Type something; silently nothing where the command has ended. Waits until there is room for it."""
         self._send(STDIN, data)
 
     def end_input(self) -> None:
@@ -159,11 +160,14 @@ def _connect(client: Client, loop: asyncio.AbstractEventLoop, namespace: str, po
     options: dict[str, Any] = {"ssl": access.tls(), "server_hostname": access.server_name or None}
 
     async def dial() -> ClientConnection:
-        return await connect(
+        line = await connect(
             url, additional_headers=access.headers(), subprotocols=[Subprotocol(name) for name in PROTOCOLS],
             open_timeout=OPEN, close_timeout=CLOSE, max_size=MOST, compression=None, ping_interval=None,
             proxy=access.proxy or None, **(options if url.startswith("wss") else {}),
         )  # fmt: skip
+        for option in KEEPALIVE:
+            line.transport.get_extra_info("socket").setsockopt(*option)
+        return line
 
     try:
         return _wait_for(loop, dial(), 2 * OPEN)
@@ -193,13 +197,15 @@ def run(
 
 
 class Lines(threading.Thread):
-    """Keeps the newest line that a long command has printed, until it ends or is closed."""
+    """Keeps the newest line that a long command has printed, until it ends or is closed. ``came`` is called for it."""
 
-    def __init__(self, client: Client, pod: str, container: str, argv: Sequence[str], namespace: str) -> None:
+    def __init__(
+        self, client: Client, pod: str, container: str, argv: Sequence[str], namespace: str, came: Callable[[], None]
+    ) -> None:
         super().__init__(daemon=True)
         self._asked = (client, pod, container, argv, namespace)
+        self._came = came
         self.newest = ""
-        self.came = threading.Event()
         self._session: Session | None = None
         self._closed = False
         self.start()
@@ -211,8 +217,6 @@ class Lines(threading.Thread):
                 self._read(self._session)
         except EngineError:
             pass  # who looks at ``newest`` finds that nothing comes, and asks in another way
-        finally:
-            self.came.set()
 
     def _read(self, running: Session) -> None:
         partial = b""
@@ -221,7 +225,7 @@ class Lines(threading.Thread):
                 *whole, partial = (partial + piece[1]).split(b"\n")
                 if whole:
                     self.newest = whole[-1].decode(errors="replace")
-                    self.came.set()
+                    self._came()
 
     def close(self) -> None:
         """Hang up, which ends the command: its input is at its end."""

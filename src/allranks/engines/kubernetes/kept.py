@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from allranks.engines.local.rundir import runs_home
+from allranks.engines.kubernetes.pods import Object
+from allranks.engines.local.rundir import state_home
 from allranks.node.files import write_whole
 from allranks.node.status import Status
 
@@ -45,6 +46,18 @@ def read(context: str, namespace: str, name: str) -> Seen | None:
         return None
 
 
+def of(context: str, main: Object) -> Status | None:
+    """How the run of that very object was seen last; nothing of another one of its name."""
+    metadata = main["metadata"]
+    seen = read(context, str(metadata["namespace"]), str(metadata["name"]))
+    return seen.status if seen is not None and seen.uid == metadata["uid"] else None
+
+
+def remember(context: str, main: Object, status: Status) -> None:
+    """Keep how the run of that object stands."""
+    keep(context, Seen(str(main["metadata"]["namespace"]), str(main["metadata"]["uid"]), status))
+
+
 def engine(context: str, name: str) -> str:
     """The engine of the run of that name that was seen last; empty where none was."""
     seen = (read(context, namespace, name) for namespace in namespaces(context, name))
@@ -68,4 +81,4 @@ def _path(context: str, namespace: str, name: str) -> Path:
 
 
 def _root(context: str) -> Path:
-    return runs_home().with_name("clusters") / quote(context, safe="")
+    return state_home() / "clusters" / quote(context, safe="")

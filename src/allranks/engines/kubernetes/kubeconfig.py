@@ -16,12 +16,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from allranks.engines.kubernetes.wire import ANEW, LOG_IN, header
 from allranks.errors import EngineError
+from allranks.node.cause import moment
 
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -285,6 +285,6 @@ def _ask_plugin(plugin: Mapping[str, Any], access: Access) -> dict[str, Any]:
 
 def _moment(text: str) -> float:
     try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        return moment(text)
     except ValueError:
         return float("inf")

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from allranks.engines.kubernetes import delivery, kept, pods, state
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
-from allranks.engines.kubernetes.kinds import POD
-from allranks.engines.kubernetes.refusals import NoRight
+from allranks.engines.kubernetes.kinds import POD, Kind
+from allranks.engines.kubernetes.pods import NodeOf
+from allranks.engines.kubernetes.refusals import NoRight, NotInstalled, Refused
 from allranks.node.status import Status
 
-NodeOf = Callable[[Object], "int | None"]
 Made = Mapping[tuple[str, str], Sequence[Object]]
 """Pods by namespace and run."""
+
+
+def mains(client: Client, kinds: Sequence[Kind], namespace: str, labels: str) -> list[Object]:
+    """The engine's objects with these labels: of its own kind, and of those that are ways out, as far as they are seen.
+
+    Raises EngineError.
+    """
+    found: list[Object] = []
+    for kind in kinds:
+        try:
+            found += client.list(kind, namespace, labels=labels)
+        except NotInstalled:
+            continue
+        except Refused as refused:
+            if kind == kinds[0] or not refused.is_forbidden:
+                raise
+    return found
 
 
 def statuses(client: Client, engine: str, mains: Sequence[Object], node_of: NodeOf) -> list[Status]:
@@ -41,9 +58,9 @@ def _status(client: Client, engine: str, main: Object, made: Made | None, node_o
     namespace, name = str(main["metadata"]["namespace"]), str(main["metadata"]["name"])
     mine = None if made is None else pods.by_node(made.get((namespace, name), ()), node_of)
     status = state.listed(engine, main, mine)
-    seen = kept.read(client.access.context, namespace, name)
-    if seen is None or seen.uid != main["metadata"]["uid"]:
+    seen = kept.of(client.access.context, main)
+    if seen is None:
         return status
     if status.is_over:
-        return seen.status if seen.status.is_over else status
-    return replace(status, phase="idle") if (status.phase, seen.status.phase) == ("running", "idle") else status
+        return seen if seen.is_over else status
+    return replace(status, phase="idle") if (status.phase, seen.phase) == ("running", "idle") else status

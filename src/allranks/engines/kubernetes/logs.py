@@ -19,7 +19,8 @@ from allranks.engines.kubernetes.client import Client
 from allranks.engines.kubernetes.pods import SPEAKER, Pod
 from allranks.engines.kubernetes.refusals import NoRight, Refused
 from allranks.engines.kubernetes.watch import Watch
-from allranks.errors import EngineError, UsageError
+from allranks.engines.wanted import must_have
+from allranks.errors import EngineError
 from allranks.node.relay import parse
 from allranks.node.status import Status
 
@@ -62,8 +63,8 @@ class Wanted:
 
 def wanted(status: Status, asked: LogFilter) -> Wanted:
     """Raises UsageError for ranks and nodes that the run does not have."""
-    _within("rank", asked.ranks, status.world_size, status.name)
-    _within("node", asked.nodes, len(status.nodes), status.name)
+    must_have(status.name, "rank", asked.ranks, status.world_size)
+    must_have(status.name, "node", asked.nodes, len(status.nodes))
     ranks = status.world_size // max(len(status.nodes), 1)
     if asked.attempt is not None:
         return Wanted(asked, asked.attempt, asked.attempt, ranks)
@@ -74,12 +75,6 @@ def wanted(status: Status, asked: LogFilter) -> Wanted:
     if asked.since is None and asked.after is None:
         return Wanted(asked, status.attempt, None, ranks)
     return Wanted(asked, asked.since or 0, None, ranks)
-
-
-def _within(what: str, numbers: frozenset[int], size: int, name: str) -> None:
-    for number in sorted(numbers):
-        if not 0 <= number < size:
-            raise UsageError(f"run {name} has no {what} {number}; it has {what}s 0 to {size - 1}")
 
 
 # What is there

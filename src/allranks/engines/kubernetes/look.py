@@ -9,7 +9,6 @@ Of a run that is over and whose pods are gone its ledger tells, where it kept on
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,9 @@ from allranks.engines.kubernetes import delivery, exec, pods, queue
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.kinds import CONFIGMAP, EVENT, POD, Kind
-from allranks.engines.kubernetes.pods import Pod, read_record
+from allranks.engines.kubernetes.pods import NodeOf, Pod, read_record
 from allranks.engines.kubernetes.reasons import Events
-from allranks.engines.kubernetes.refusals import Refused, Unreachable
+from allranks.engines.kubernetes.refusals import Missing, NotInstalled, Refused, Unreachable
 from allranks.engines.kubernetes.state import Sight
 from allranks.errors import EngineError
 from allranks.node import keeper
@@ -27,22 +26,19 @@ from allranks.node import keeper
 if TYPE_CHECKING:
     from allranks.node.status import Status
 
-NodeOf = Callable[[Object], "int | None"]
-FORBIDDEN = 403
 
-
-def look(client: Client, engine: str, main: Object, node_of: NodeOf, *, ask: bool = True) -> Sight:
-    """See how a run stands. ``ask`` has its coordinator asked too, where there is one."""
+def look(client: Client, engine: str, main: Object, node_of: NodeOf) -> Sight:
+    """See how a run stands; its coordinator is asked too, where there is one."""
     sight = glance(client, engine, main, node_of)
     if ending(main):
         return sight if any(True for pod in sight.pods.values() for _ in pod.left()) else _from_ledger(client, sight)
-    return asked(client, sight) if ask else sight
+    return _asked(client, sight)
 
 
 def _from_ledger(client: Client, sight: Sight) -> Sight:
     """Few runs have one, and fewer people may read it: then the object alone tells the end."""
     try:
-        found = client.get(CONFIGMAP, keeper.name_of(sight.name), str(sight.main["metadata"]["namespace"]))
+        found = client.get(CONFIGMAP, keeper.name_of(sight.name), sight.namespace)
         return replace(sight, record=read_record(json.dumps(json.loads(found["data"][keeper.KEY])["record"])))
     except (EngineError, KeyError, ValueError, TypeError):
         return sight
@@ -66,7 +62,7 @@ def _events(client: Client, namespace: str, name: str) -> tuple[Events, tuple[st
         return Events((), name), (f"events are not shown: {str(refused).splitlines()[0]}",)
 
 
-def asked(client: Client, sight: Sight) -> Sight:
+def _asked(client: Client, sight: Sight) -> Sight:
     """The same with the coordinator's own record."""
     pod = sight.pods.get(0)
     if pod is None or not pod.is_running:
@@ -76,7 +72,7 @@ def asked(client: Client, sight: Sight) -> Sight:
     except Unreachable:
         return sight  # its node may be lost; the pods tell that
     except EngineError as error:
-        if isinstance(error, Refused) and error.code != FORBIDDEN:
+        if isinstance(error, Refused) and not error.is_forbidden:
             return sight  # the container has just ended
         note = f"what the ranks do is not shown: {str(error).splitlines()[0]}"
         return replace(sight, notes=(*sight.notes, note))
@@ -96,17 +92,15 @@ def find(client: Client, kinds: tuple[Kind, ...], name: str, namespaces: tuple[s
 
 def _in(client: Client, kinds: tuple[Kind, ...], name: str, namespace: str) -> Object | None:
     """Of the first of these kinds that has it."""
-    from allranks.engines.kubernetes.refusals import Missing, NotInstalled
-
     for kind in kinds:
         try:
             found = client.get(kind, name, namespace)
         except (Missing, NotInstalled):
             continue
         except Refused as refused:
-            if refused.code == FORBIDDEN and kind != kinds[0]:
-                continue  # of a kind that is only a way out where the other is not installed
-            raise
+            if kind == kinds[0] or not refused.is_forbidden:  # the others are ways out where that is not installed
+                raise
+            continue
         if delivery.RUN in (found["metadata"].get("labels") or {}):
-            return {"apiVersion": kind.api_version, "kind": kind.kind, **found}
+            return found
     return None

@@ -109,8 +109,7 @@ def _is_files(document: Mapping[str, Any]) -> bool:
 def _files(client: Client, kind: Kind, run: str, namespace: str) -> Object | None:
     """The files of a run of that name; None also where nobody may look, as by Roles of older versions."""
     try:
-        found = client.get(kind, delivery.name_of(run), namespace)
-        return {"apiVersion": kind.api_version, "kind": kind.kind, **found}
+        return client.get(kind, delivery.name_of(run), namespace)
     except (Missing, NoRight):
         return None
 
@@ -126,14 +125,14 @@ def _kinds_of_that_name(plan: Plan, files: Sequence[Object]) -> list[Kind]:
 def _must_be_over(there: Object, namespace: str) -> None:
     kind, name, labels = kind_of(there).kind, there["metadata"]["name"], there["metadata"].get("labels") or {}
     if delivery.RUN not in labels:
-        raise _is_not_ours(kind, name, namespace)
+        raise is_not_ours(kind, name, namespace)
     if not ending(there):
         raise is_alive(name, f"in namespace {namespace} (engine {labels.get(delivery.ENGINE)})")
 
 
 def _must_be_ours(files: Object, namespace: str) -> None:
     if delivery.RUN not in (files["metadata"].get("labels") or {}):
-        raise _is_not_ours(files["kind"], files["metadata"]["name"], namespace)
+        raise is_not_ours(files["kind"], files["metadata"]["name"], namespace)
 
 
 def must_be_left(client: Client, name: str, there: Object, namespace: str) -> None:
@@ -146,9 +145,10 @@ def must_be_left(client: Client, name: str, there: Object, namespace: str) -> No
         raise _is_starting(name, namespace, f"if that one died, the name is free in {STARTING - age:.0f} s; ")
 
 
-def _is_not_ours(kind: str, name: str, namespace: str) -> EngineError:
+def is_not_ours(kind: str, name: str, namespace: str, ours: str = "run") -> EngineError:
+    """What to raise for an object of somebody else's that has a name which ``ours`` needs."""
     return EngineError(f"{kind} {name} exists already in namespace {namespace}, and allranks did not make it; "
-                       "give this run another name: '--name OTHER'")  # fmt: skip
+                       f"give this {ours} another name: '--name OTHER'")  # fmt: skip
 
 
 def _is_starting(name: str, namespace: str, otherwise: str = "") -> EngineError:

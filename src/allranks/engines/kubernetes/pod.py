@@ -38,8 +38,7 @@ def template(
     ``restart`` is its restartPolicy, empty where the engine has that elsewhere; ``more`` are further fields of its
     spec, ``env`` further variables. ``agent`` is whether our files are mounted, for a command that is the agent.
     """
-    if not job.image:
-        raise SpecError(f"image: engine {engine} runs containers; say which, such as image: ghcr.io/acme/train:1")
+    must_have_image(job, engine)
     spec = {
         **_pod(job, admission, restart),
         **(more or {}),
@@ -55,6 +54,12 @@ def template(
     volumes = [*(delivery.volumes(job.name) if agent else ()), *(volume for volume, _ in _volumes(job))]
     made = merge({**spec, "volumes": volumes}, job.pod)
     return {"metadata": metadata, "spec": made if isinstance(made, Explained) else Explained(made, **_why(job))}
+
+
+def must_have_image(job: Job, engine: str) -> None:
+    """Raise SpecError for a job without one."""
+    if not job.image:
+        raise SpecError(f"image: engine {engine} runs containers; say which, such as image: ghcr.io/acme/train:1")
 
 
 def _pod(job: Job, admission: Admission, restart: str) -> dict[str, Any]:

@@ -9,9 +9,13 @@ from datetime import datetime, timezone
 from typing import Any
 
 from allranks.engines.kubernetes import delivery
+from allranks.node import cause
 from allranks.node.status import Status
 
 Object = dict[str, Any]
+
+NodeOf = Callable[[Object], "int | None"]
+"""Which node a pod is, by what its operator has written on it; None for a pod that is none."""
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 """Label and annotation by which Kubernetes numbers the pods of an Indexed Job (the label from 1.28 on)."""
@@ -144,7 +148,7 @@ def of_job(pod: Object) -> int | None:
     return int(found) if found is not None else None
 
 
-def by_node(found: Iterable[Object], node_of: Callable[[Object], int | None]) -> dict[int, Pod]:
+def by_node(found: Iterable[Object], node_of: NodeOf) -> dict[int, Pod]:
     """The pod that each node is now: of several the one that is not being deleted or over, else the newest."""
     chosen: dict[int, Pod] = {}
     for raw in found:
@@ -156,7 +160,7 @@ def by_node(found: Iterable[Object], node_of: Callable[[Object], int | None]) ->
     return chosen
 
 
-def speakers(found: Iterable[Object], node_of: Callable[[Object], int | None]) -> list[Pod]:
+def speakers(found: Iterable[Object], node_of: NodeOf) -> list[Pod]:
     """The pods of a run that are no node."""
     return [Pod(SPEAKER, raw) for raw in found if node_of(raw) is None]
 
@@ -168,7 +172,7 @@ def _rank(pod: Pod) -> tuple[bool, bool, str]:
 def moment(text: str) -> float:
     """Seconds since 1970 of a time as Kubernetes writes it; 0 for none."""
     try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        return cause.moment(text)
     except ValueError:
         return 0.0
 

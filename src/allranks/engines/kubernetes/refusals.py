@@ -22,6 +22,11 @@ class Refused(EngineError):
         super().__init__(message)
         self.code, self.why = code, why
 
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether it is whoever asked that may not, or the cluster's own rules that forbid it to all."""
+        return self.code == 403
+
 
 class NoRight(Refused):
     """Whoever asked may not."""
@@ -47,9 +52,7 @@ def refusal(code: int, body: bytes, verb: str, kind: Kind, namespace: str, name:
         return _missing(said, what, kind, namespace, code)
     if "exceeded quota" in message:
         return Refused(f"{what}: the quota of namespace {namespace} does not allow it: {message}", code, why)
-    if _is_of_webhook(message):
-        return Refused(f"{what} was refused by the cluster's own rules: {message}", code, why)
-    if code == 403 and "cannot" not in message:
+    if _is_of_webhook(message) or (code == 403 and "cannot" not in message):
         return Refused(f"{what} was refused by the cluster's own rules: {message}", code, why)
     if code == 403:
         return NoRight(f"no right to {verb} {kind.title} in namespace {namespace} (context {context}): {message}\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from allranks.engines import honoured
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from allranks.spec.job import Job
 
 
+HELD_BACK = "until Kueue admits it (schedule.queue)"
+"""Why an object is made suspended."""
+
+
 def namespace_of(job: Job, cluster: Cluster) -> str:
     """The run's namespace."""
     return job.schedule.namespace or cluster.namespace
@@ -27,12 +31,23 @@ def admitted(job: Job, engine: str, cluster: Cluster) -> Admission:
     return admission(job, engine, cluster, namespace_of(job, cluster))
 
 
+def beside(
+    job: Job, engine: str, namespace: str, names: Sequence[str], group: dict[str, Any] | None
+) -> list[dict[str, Any]]:
+    """What is made before the engine's own object: the agents' files, what lets them ask, and the PodGroup, if any.
+
+    ``names`` are what the nodes find each other by, node 0's first. Raises SpecError.
+    """
+    files = delivery.documents(job, engine, namespace, names)
+    return [*files, *free.documents(job, engine, namespace), *([group] if group else [])]
+
+
 def plan(
     job: Job,
     engine: str,
     documents: Sequence[dict[str, Any]],
     *,
-    why_not: Mapping[str, str],
+    why_not: Mapping[str, str] = {},
     notes: Iterable[str] = (),
 ) -> Plan:
     """The plan of these documents, the engine's own object last, with ``engines.<engine>.manifest`` merged into it.
@@ -44,7 +59,7 @@ def plan(
 
     _note_size(job, documents[-1])
     merged = _merged(job, engine, list(documents))
-    told = (*honoured.notes(job, engine, why_not, settled=_own(engine)), *notes, *free.notes(job))
+    told = (*honoured.notes(job, engine, why_not, {f"engines.{engine}"}), *notes, *_for_mpirun(job), *free.notes(job))
     return Plan(job.name, engine, tuple(merged), told, dump(job))
 
 
@@ -52,8 +67,9 @@ def _note_size(job: Job, main: dict[str, Any]) -> None:
     main["metadata"]["annotations"] = {**main["metadata"].get("annotations", {}), **delivery.noted(job)}
 
 
-def _own(engine: str) -> set[str]:
-    return {f"engines.{engine}"}
+def _for_mpirun(job: Job) -> Iterator[str]:
+    if job.launcher == "mpirun":
+        yield "launcher mpirun: the image needs Open MPI's mpirun, and OpenSSH's ssh and sshd"
 
 
 def _merged(job: Job, engine: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -100,7 +116,7 @@ def run_policy(job: Job, admission: Admission, **more: Any) -> Explained:
         },
         cleanPodPolicy="failure.clean",
         ttlSecondsAfterFinished="failure.ttl",
-        suspend="until Kueue admits it (schedule.queue)",
+        suspend=HELD_BACK,
     )
 
 

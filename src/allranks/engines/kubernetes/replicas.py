@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from allranks.engines.engine import LogFilter
-from allranks.engines.kubernetes import delivery
+from allranks.engines.kubernetes import delivery, listing
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.kinds import SERVICE as KIND
-from allranks.engines.kubernetes.refusals import Missing, NotInstalled, Refused
+from allranks.engines.kubernetes.refusals import Missing
 from allranks.errors import EngineError
 from allranks.node.status import NodeStatus, Status
 
@@ -69,15 +69,14 @@ def make_room(engine: KubernetesEngine, client: Client, plan: Plan, namespace: s
 
 def _remove_lead(client: Client, name: str, service: str, namespace: str) -> None:
     """The garbage of an owner that has just gone may not have been collected yet."""
-    from allranks.engines.kubernetes.name import must_be_left
+    from allranks.engines.kubernetes.name import is_not_ours, must_be_left
 
     try:
         there = client.get(KIND, name, namespace)
     except Missing:
         return
     if (there["metadata"].get("labels") or {}).get(delivery.SERVICE) != service:
-        raise EngineError(f"Service {name} exists already in namespace {namespace}, and allranks did not make it; "
-                          "give this service another name: '--name OTHER'")  # fmt: skip
+        raise is_not_ours("Service", name, namespace, "service")
     must_be_left(client, service, there, namespace)
     client.delete(KIND, name, namespace, uid=there["metadata"]["uid"])
 
@@ -85,20 +84,8 @@ def _remove_lead(client: Client, name: str, service: str, namespace: str) -> Non
 def gangs_of(engine: KubernetesEngine, client: Client, service: str, namespaces: Iterable[str]) -> list[Object]:
     """The engine's objects that are the service's gangs, in the first of the namespaces that has any."""
     for namespace in namespaces:
-        found: list[Object] = []
-        for kind in engine.kinds:
-            try:
-                listed = client.list(
-                    kind, namespace, labels=f"{delivery.SERVICE}={service},{delivery.ENGINE}={engine.name}"
-                )
-            except NotInstalled:
-                continue
-            except Refused:
-                if kind == engine.kinds[0]:
-                    raise
-                continue  # of a kind that is only a way out where the other is not installed
-            found += [{"apiVersion": kind.api_version, "kind": kind.kind, **main} for main in listed]
-        if found:
+        labels = f"{delivery.SERVICE}={service},{delivery.ENGINE}={engine.name}"
+        if found := listing.mains(client, engine.kinds, namespace, labels):
             return sorted(found, key=lambda main: _number(str(main["metadata"]["name"])))
     return []
 

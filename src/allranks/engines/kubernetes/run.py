@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from allranks.engines.engine import LogFilter
@@ -12,8 +11,6 @@ if TYPE_CHECKING:
     from allranks.engines.kubernetes.client import Client, Object
     from allranks.engines.kubernetes.control import KubernetesEngine
     from allranks.engines.kubernetes.watch import Watch
-
-POLL = 0.2
 
 
 class KubernetesRun:
@@ -48,10 +45,7 @@ class KubernetesRun:
 
     def wait(self, timeout: float) -> bool:
         """Until the engine's object is terminal and no container runs."""
-        until = time.monotonic() + timeout
-        while not self.watch.is_over and time.monotonic() < until:
-            time.sleep(POLL)
-        if not self.watch.is_over:
-            return False
-        self.watch.close()
-        return True
+        over = self.watch.until(lambda: self.watch.is_over, timeout)
+        if over:
+            self.watch.close()
+        return over

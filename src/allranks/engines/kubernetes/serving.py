@@ -16,13 +16,11 @@ from allranks.engines.kubernetes import delivery, exec, render
 from allranks.engines.kubernetes.client import Client
 from allranks.engines.kubernetes.kinds import POD
 from allranks.engines.kubernetes.manifest import Explained, merge
-from allranks.engines.kubernetes.pods import Pod
+from allranks.engines.kubernetes.pods import NodeOf, Pod
 from allranks.engines.kubernetes.refusals import Refused
 from allranks.errors import EngineError, SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from allranks.spec.job import Job
     from allranks.spec.service import Service
 
@@ -30,7 +28,6 @@ LONGEST = 40
 """Characters of a run's name."""
 EVERY, ANSWER_WAIT = 5, 5
 """Seconds between two questions whether a pod is ready, and for each answer."""
-FORBIDDEN = 403
 HAVE_THEM = "use an image with: pip install 'allranks[serve]' (Python 3.11 or newer)"
 
 
@@ -180,7 +177,7 @@ def apart(plan: Plan) -> tuple[list[dict[str, Any]], list[Plan]]:
     return shared, [replace(plan, name=run, documents=tuple(documents)) for run, documents in by_run.items()]
 
 
-def answers(client: Client, plan: Plan, node_of: Callable[[dict[str, Any]], int | None]) -> bool:
+def answers(client: Client, plan: Plan, node_of: NodeOf) -> bool:
     """Whether node 0 of each gang is ready, by its pod's condition and by its own word at this moment."""
     found = client.list(
         POD, str(render.main_document(plan)["metadata"]["namespace"]), labels=f"{delivery.SERVICE}={plan.name}"
@@ -201,6 +198,6 @@ def _says_so(client: Client, pod: Pod) -> bool:
     try:
         return exec.run(client, pod.name, pod.container, now, pod.namespace).code == 0
     except Refused as refused:
-        return refused.code == FORBIDDEN  # whoever may not ask has the condition alone
+        return refused.is_forbidden  # whoever may not ask has the condition alone
     except EngineError:
         return False  # its container has just ended

@@ -15,9 +15,9 @@ from allranks.engines.kubernetes import conditions, delivery
 from allranks.engines.kubernetes.pods import Object, Pod, moment, now
 from allranks.engines.kubernetes.reasons import Events, why_waiting
 from allranks.node.cause import Cause
-from allranks.node.course import EXIT_NEVER_COMPLETE
 from allranks.node.ledger import ATTEMPTS_OF_A_SET
 from allranks.node.status import NodeStatus, RankStatus, Status
+from allranks.node.verdict import EXIT_NEVER_COMPLETE
 
 SLOW = 5.0
 """Seconds after which an operator that has made no pods is worth a word."""
@@ -43,6 +43,10 @@ class Sight:
     @property
     def name(self) -> str:
         return str(self.main["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.main["metadata"]["namespace"])
 
     @property
     def uid(self) -> str:

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
 
-from allranks.engines.engine import PATIENCE
 from allranks.engines.kubernetes import kept
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.exec import Lines
 from allranks.engines.kubernetes.kinds import kind_of
-from allranks.engines.kubernetes.look import NodeOf, glance
-from allranks.engines.kubernetes.pods import Pod, read_record
+from allranks.engines.kubernetes.look import glance
+from allranks.engines.kubernetes.pods import NodeOf, Pod, read_record
 from allranks.engines.kubernetes.refusals import Missing
 from allranks.engines.kubernetes.state import Sight, compose, start_timeout, waits_to_start
+from allranks.engines.silence import Silence
 from allranks.errors import EngineError
 from allranks.node.status import Status
 
@@ -44,28 +43,24 @@ def watch(client: Client, engine: str, main: Object, node_of: NodeOf) -> Watch:
 
 
 class Watch(threading.Thread):
-    """Sees one run until all of its ``users`` have closed it. ``changed`` is set whenever there was a look."""
+    """Sees one run until all of its ``users`` have closed it."""
 
     def __init__(self, client: Client, engine: str, main: Object, node_of: NodeOf) -> None:
         super().__init__(daemon=True)
         self._client, self._engine, self._node_of = client, engine, node_of
         self._sight = Sight(engine, main)
-        self._seen = kept.read(client.access.context, str(main["metadata"]["namespace"]), self._sight.name)
-        self._earlier = self._seen.status if self._seen and self._seen.uid == self._sight.uid else None
+        self._earlier = kept.of(client.access.context, main)
         self._lines: Lines | None = None
         self._of = ""
         self._line = ""
         self._record: Status | None = None
-        self._heard = time.monotonic()
-        self._trouble: EngineError | None = None
-        self._outages: list[str] = []
-        self._is_outage = False
+        self._silence = Silence(self._sight.name, SAID_AFTER, SLOW)
         self._looked = time.monotonic()
         self._waited = 0.0
         self._ended: Status | None = None
         self._closing = threading.Event()
         self._lock = threading.Lock()
-        self.changed = threading.Event()
+        self._news = threading.Condition()
         self.gone = False
         self.users = 0
         self._look()
@@ -90,11 +85,11 @@ class Watch(threading.Thread):
         """How it stands by the newest look. Raises EngineError when there was none for PATIENCE seconds."""
         if self._ended is not None:
             return self._ended
-        outages = self.outages
-        if self._silent > PATIENCE:
+        outages, silence = self.outages, self._silence
+        if silence.is_too_long:
             name = self._sight.name
-            raise EngineError(f"{self._trouble or 'the API server does not answer'}; run {name} was not seen for "
-                              f"{self._silent:.0f} s, and may go on; see: allranks logs -f {name}")  # fmt: skip
+            raise EngineError(f"{silence.trouble or 'the API server does not answer'}; run {name} was not seen for "
+                              f"{silence.seconds:.0f} s, and may go on; see: allranks logs -f {name}")  # fmt: skip
         with self._lock:
             status = self._compose()
         return replace(status, notes=[*status.notes, *outages])
@@ -118,30 +113,18 @@ class Watch(threading.Thread):
 
     @property
     def outages(self) -> Sequence[str]:
-        """What there is to say of times when the cluster did not answer, in order: that one began, and ended."""
-        trouble, silent = self._trouble, self._silent
-        if not self._is_outage and silent > (SAID_AFTER if trouble else SLOW):
-            self._is_outage = True
-            now = datetime.now()
-            since, until = (now + timedelta(seconds=passed) for passed in (-silent, PATIENCE - silent))
-            why = str(trouble or "the API server does not answer").splitlines()[0]
-            self._outages.append(f"since {since:%H:%M:%S} {self._sight.name} cannot be seen, and goes on without that; "
-                                 f"tried again until {until:%H:%M:%S}: {why}")  # fmt: skip
-        return self._outages
+        """What there is to say of times when the cluster did not answer."""
+        return self._silence.notes
 
-    @property
-    def _silent(self) -> float:
-        return time.monotonic() - self._heard
-
-    def _is_heard(self) -> None:
-        if self._is_outage:
-            self._outages.append(f"{datetime.now():%H:%M:%S}: the API server answers again, after {self._silent:.0f} s")
-        self._is_outage, self._trouble, self._heard = False, None, time.monotonic()
+    def until(self, true: Callable[[], object], timeout: float) -> bool:
+        """Wait until something is true, at most ``timeout`` seconds: it is tried whenever more is seen of the run."""
+        with self._news:
+            return bool(self._news.wait_for(true, timeout))
 
     def await_record(self, seconds: float = 10.0) -> None:
         """Wait until the coordinator has told its record, if there is one that could."""
-        if self._lines is not None:
-            self._lines.came.wait(seconds)
+        lines = self._lines
+        self.until(lambda: lines is None or lines.newest or not lines.is_alive(), seconds)
 
     def close(self) -> None:
         """Stop looking, where nobody else wants to see."""
@@ -159,25 +142,28 @@ class Watch(threading.Thread):
             self._look()
 
     def _look(self) -> None:
-        main = self._sight.main
-        namespace = str(main["metadata"]["namespace"])
+        old = self._sight
         try:
-            fresh = self._client.get(kind_of(main), self._sight.name, namespace)
+            fresh = self._client.get(kind_of(old.main), old.name, old.namespace)
             self.gone = fresh["metadata"]["uid"] != self._sight.uid
             if not self.gone:
-                sight = glance(self._client, self._engine, {**fresh, "kind": main["kind"]}, self._node_of)
+                sight = glance(self._client, self._engine, fresh, self._node_of)
                 with self._lock:
-                    self._sight = replace(sight, main={**main, **fresh})
+                    self._sight = sight
             self._listen()
             self._count()
-            self._is_heard()
+            self._silence.heard()
         except Missing:
             self.gone = True
-            self._is_heard()
+            self._silence.heard()
         except EngineError as error:
             self._looked = time.monotonic()
-            self._trouble = error  # a refusal too: an API server that has just started knows no rights yet
-        self.changed.set()
+            self._silence.goes_on(error)  # a refusal too: an API server that has just started knows no rights yet
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._news:
+            self._news.notify_all()
 
     def _listen(self) -> None:
         """Have node 0's container print its record, and again from another one when that has ended."""
@@ -188,7 +174,8 @@ class Watch(threading.Thread):
             if self._lines is not None:
                 self._lines.close()
             self._of = pod.uid
-            self._lines = Lines(self._client, pod.name, pod.container, pod.agent("record", "--follow"), pod.namespace)
+            argv = pod.agent("record", "--follow")
+            self._lines = Lines(self._client, pod.name, pod.container, argv, pod.namespace, self._tell)
 
     def _compose(self) -> Status:
         line = self._lines.newest if self._lines else ""
@@ -198,8 +185,7 @@ class Watch(threading.Thread):
         if self.gone and not status.is_over:
             status.end("cancelled", f"its {self._sight.main['kind']} was deleted from the cluster", 143)
         if self._earlier is None or status.to_json() != self._earlier.to_json():
-            namespace = str(self._sight.main["metadata"]["namespace"])
-            kept.keep(self._client.access.context, kept.Seen(namespace, self._sight.uid, status))
+            kept.remember(self._client.access.context, self._sight.main, status)
             self._earlier = status
         return status
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from typing import Any
 
 ANEW = "get the kubeconfig of this cluster anew"
@@ -26,6 +27,11 @@ TLS = {
     "_ALERT_": f"it does not take the client certificate{{}}; it may have expired, or be another cluster's: {LOG_IN}",
     "CERTIFICATE_REQUIRED": f"it wants a client certificate, and the kubeconfig has none; {ANEW}",
 }  # fmt: skip
+KEEPALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5), (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+]  # fmt: skip
+"""Of every line to an API server: one that is read for hours is known to be cut after 30 s, and not for idleness."""
 TITLE = re.compile(rb"<title[^>]*>([^<]{1,100})<", re.IGNORECASE)
 
 

@@ -11,7 +11,7 @@ from allranks.engines.engine import LogFilter
 from allranks.engines.local import program
 from allranks.engines.local.rundir import RunDir, until
 from allranks.errors import EngineError
-from allranks.node.gang import Gang
+from allranks.node.gang import Gang, read_secret
 from allranks.node.status import Status
 
 STOP_SLACK = 25.0
@@ -63,20 +63,16 @@ def stop(run: RunDir, reason: str, code: int) -> Status:
 
 def _must_be_up(run: RunDir) -> Gang:
     gang, status = run.gang(), run.status()
+    size = f"--nodes {gang.nodes} --ranks {gang.ranks_per_node}"
     if status.is_over:
-        again = (
-            f"start it again with 'allranks up --name {run.name} --nodes {gang.nodes} --ranks {gang.ranks_per_node}'"
-        )
-        raise EngineError(f"{run.name} is over ({status.phase}); {again}")
+        raise given.is_over(status, f"allranks up --name {run.name} {size}")
     if not gang.stays:
-        line = f"'allranks up --name OTHER --nodes {gang.nodes} --ranks {gang.ranks_per_node}'"
-        raise EngineError(f"run {run.name} has a command of its own, and ends with it; for a gang to exec on: {line}")
+        raise given.has_its_own(run.name, f"allranks up --name OTHER {size}")
     return gang
 
 
 def _ask(run: RunDir, gang: Gang, **request: Any) -> dict[str, Any]:
     from allranks.node.ask import ask
-    from allranks.node.gang import read_secret
     from allranks.node.wire import WireError
 
     try:

@@ -8,6 +8,7 @@ from itertools import count
 
 from allranks.engines.engine import LogFilter, LogLine
 from allranks.engines.local.rundir import RunDir
+from allranks.engines.wanted import is_told, must_have
 from allranks.errors import EngineError, UsageError
 from allranks.node.gang import Gang
 from allranks.node.status import Status
@@ -59,7 +60,7 @@ def follow(run: RunDir, wanted: LogFilter) -> Iterator[LogLine | None]:
     for attempt in count(_first(run, wanted)):
         yield from _follow_attempt(run, gang, wanted, attempt)
         status = run.status()
-        if attempt == wanted.attempt or (_is_over(status, wanted) and _last(status, wanted) <= attempt):
+        if attempt == wanted.attempt or (is_told(status, wanted) and _last(status, wanted) <= attempt):
             return
 
 
@@ -67,7 +68,7 @@ def _follow_attempt(run: RunDir, gang: Gang, wanted: LogFilter, attempt: int) ->
     tails = _tails(gang, run, wanted, attempt)
     while True:
         status = run.status()  # before the files: what was written until the end is then read after it
-        ended = _is_over(status, wanted) or status.attempt > attempt
+        ended = is_told(status, wanted) or status.attempt > attempt
         lines = [line for tail in tails for line in tail.read()]
         yield from lines
         if lines or not all(tail.at_end for tail in tails):
@@ -79,13 +80,6 @@ def _follow_attempt(run: RunDir, gang: Gang, wanted: LogFilter, attempt: int) ->
         time.sleep(POLL)
 
 
-def _is_over(status: Status, wanted: LogFilter) -> bool:
-    """Whether nothing more is to come: the run is over, or the wanted command, or an idle gang runs none."""
-    if wanted.command is None or status.is_over:
-        return status.is_over or status.phase == "idle"
-    return status.of_command(wanted.command).is_over
-
-
 def _last(status: Status, wanted: LogFilter) -> int:
     """The last attempt to show, as far as is known."""
     return min([c.last_attempt for c in status.commands if c.number == wanted.command], default=status.attempt)
@@ -93,8 +87,8 @@ def _last(status: Status, wanted: LogFilter) -> int:
 
 def check(run: RunDir, gang: Gang, wanted: LogFilter) -> None:
     """Raise for a rank, a node or an attempt that is not there, naming those that are."""
-    _within("rank", wanted.ranks, gang.world_size, run.name)
-    _within("node", wanted.nodes, gang.nodes, run.name)
+    must_have(run.name, "rank", wanted.ranks, gang.world_size)
+    must_have(run.name, "node", wanted.nodes, gang.nodes)
     elsewhere = {rank: gang.node_of(rank) for rank in sorted(wanted.ranks)}
     if wanted.nodes and wanted.ranks and not wanted.nodes & set(elsewhere.values()):
         where = ", ".join(f"rank {rank} is on node {node}" for rank, node in elsewhere.items())
@@ -103,12 +97,6 @@ def check(run: RunDir, gang: Gang, wanted: LogFilter) -> None:
     if wanted.attempt is not None and wanted.attempt not in kept:
         there = ", ".join(map(str, kept)) or "none yet"
         raise EngineError(f"run {run.name} has no logs of attempt {wanted.attempt}; attempts with logs: {there}")
-
-
-def _within(what: str, numbers: frozenset[int], size: int, name: str) -> None:
-    for number in sorted(numbers):
-        if not 0 <= number < size:
-            raise UsageError(f"run {name} has no {what} {number}; it has {what}s 0 to {size - 1}")
 
 
 def _shown(run: RunDir, wanted: LogFilter) -> list[int]:
@@ -133,7 +121,7 @@ def _tails(gang: Gang, run: RunDir, wanted: LogFilter, attempt: int) -> list[Tai
             continue
         if not wanted.ranks:
             tails.append(Tail(gang, f"{folder}/node-{node}.log", attempt, node, None, wanted.after))
-        for rank in range(node * gang.ranks_on_node, (node + 1) * gang.ranks_on_node):
+        for rank in gang.ranks_of(node):
             if not wanted.ranks or rank in wanted.ranks:
                 tails.append(Tail(gang, f"{folder}/rank-{rank}.log", attempt, node, rank, wanted.after))
     return tails

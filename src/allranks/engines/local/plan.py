@@ -35,7 +35,6 @@ WHY_NOT = {
     "failure.ttl": "the last runs of a name are kept until it is used again",
     "pod": "there are no pods on this machine",
     "container": "there are no containers on this machine",
-    "engines": "it is for another engine",
 }
 """Why this engine does not honour a field, by its path or the nearest one above it."""
 

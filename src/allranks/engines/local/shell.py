@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 
 from allranks.engines.local.rundir import RunDir
 from allranks.engines.terminal import CHUNK, FROM_THE_TERMINAL, raw_input, size, typed, wakes
-from allranks.errors import EngineError, UsageError
+from allranks.engines.wanted import must_have_node
+from allranks.errors import EngineError
 from allranks.node import network, processes
 from allranks.node.environment import shell_environment
 
@@ -29,8 +30,7 @@ def serve(run: RunDir, node: int) -> int:
     gang, holder = run.gang(), run.holder()
     if holder is None or run.status().is_over:
         raise EngineError(f"{run.name} is over ({run.status().phase}): it has no nodes any more")
-    if not 0 <= node < gang.nodes:
-        raise UsageError(f"--node {node}: {run.name} has nodes 0 to {gang.nodes - 1}")
+    must_have_node(run.name, node, gang.nodes)
     gangs_own = {os.fsdecode(name): os.fsdecode(value) for name, value in processes.environment(holder.pid).items()}
     if gang.rdma:
         gang, _ = network.settle(gang, node, gangs_own, lambda line: None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.kubernetes import delivery, free, pod, render
+from allranks.engines.kubernetes import delivery, pod, render
 from allranks.engines.kubernetes.manifest import Explained, without_nothing
 from allranks.errors import SpecError
 from allranks.node.launch.sshd import KEYS
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 ENGINE = "mpijob"
 IMPLEMENTATIONS = {"openmpi": "OpenMPI", "intel": "Intel", "mpich": "MPICH"}
-WHY_NOT = {"engines": "it is for another engine"}
 LAUNCHER_RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 """Of a launcher's pod that holds no rank: mpirun, and one ssh for each node."""
 SSHD = ("python3", f"{delivery.CODE}/{delivery.AGENT}", "sshd")
@@ -44,12 +43,10 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     names = _workers(job, job.nodes) if over_ssh else [f"{job.name}-launcher.{job.name}", *_workers(job, job.nodes - 1)]
     spec = _over_ssh(job, admission) if over_ssh else _agents(job, admission)
     documents = [
-        *delivery.documents(job, ENGINE, namespace, names),
-        *free.documents(job, ENGINE, namespace),
-        *([admission.group] if admission.group else []),
+        *render.beside(job, ENGINE, namespace, names, admission.group),
         render.main_object(job, ENGINE, admission, namespace, "kubeflow.org/v2beta1", "MPIJob", spec),
     ]
-    return render.plan(job, ENGINE, documents, why_not=WHY_NOT, notes=[*admission.notes, *_notes(job, over_ssh)])
+    return render.plan(job, ENGINE, documents, notes=[*admission.notes, *_notes(job, over_ssh)])
 
 
 def _workers(job: Job, count: int) -> list[str]:
@@ -69,14 +66,14 @@ def _agents(job: Job, admission: Admission) -> dict[str, Any]:
             "slotsPerWorker": job.ranks,
             "runLauncherAsWorker": True,
             "runPolicy": _run_policy(job, admission, 0 if once else 1),
-            "mpiReplicaSpecs": {"Launcher": launcher, **_replicas_of_workers(job, template, job.nodes - 1)},
+            "mpiReplicaSpecs": {"Launcher": launcher, **_replicas_of_workers(template, job.nodes - 1)},
         },
         slotsPerWorker="ranks_per_node",
         runLauncherAsWorker="the launcher's pod is a node like the others",
     )
 
 
-def _replicas_of_workers(job: Job, template: dict[str, Any], count: int) -> dict[str, Any]:
+def _replicas_of_workers(template: dict[str, Any], count: int) -> dict[str, Any]:
     """With Never the operator would not replace a worker that failed."""
     worker = Explained(
         {"replicas": count, "restartPolicy": "OnFailure", "template": template},
@@ -105,7 +102,7 @@ def _over_ssh(job: Job, admission: Admission) -> dict[str, Any]:
                 "runPolicy": _run_policy(job, admission, 1),
                 "mpiReplicaSpecs": {
                     "Launcher": {"replicas": 1, "restartPolicy": "OnFailure", "template": launcher},
-                    **_replicas_of_workers(job, worker, job.nodes),
+                    **_replicas_of_workers(worker, job.nodes),
                 },
             }
         ),
@@ -134,5 +131,3 @@ def _notes(job: Job, over_ssh: bool) -> Iterator[str]:
         )
     if job.failure.ttl is not None:
         yield "failure.ttl: the operator removes the launcher's pod after it, and keeps the MPIJob"
-    if job.launcher == "mpirun":
-        yield "launcher mpirun: the image needs Open MPI's mpirun, and OpenSSH's ssh and sshd"

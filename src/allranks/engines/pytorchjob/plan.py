@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.kubernetes import delivery, free, pod, render
+from allranks.engines.kubernetes import pod, render
 from allranks.engines.kubernetes.manifest import Explained
 
 if TYPE_CHECKING:
@@ -20,21 +20,22 @@ if TYPE_CHECKING:
 ENGINE = "pytorchjob"
 CONTAINER = "pytorch"
 """The operator finds the ranks' container by this name."""
-WHY_NOT = {"engines": "it is for another engine"}
 
 
 def plan(job: Job, cluster: Cluster) -> Plan:
     """Render the job. Raises SpecError for what cannot be."""
     namespace = render.namespace_of(job, cluster)
     admission = render.admitted(job, ENGINE, cluster)
-    names = [f"{job.name}-master-0", *(f"{job.name}-worker-{node}" for node in range(job.nodes - 1))]
     documents = [
-        *delivery.documents(job, ENGINE, namespace, names),
-        *free.documents(job, ENGINE, namespace),
-        *([admission.group] if admission.group else []),
+        *render.beside(job, ENGINE, namespace, names(job), admission.group),
         render.main_object(job, ENGINE, admission, namespace, "kubeflow.org/v1", "PyTorchJob", _spec(job, admission)),
     ]
-    return render.plan(job, ENGINE, documents, why_not=WHY_NOT, notes=admission.notes)
+    return render.plan(job, ENGINE, documents, notes=admission.notes)
+
+
+def names(job: Job) -> list[str]:
+    """What the nodes find each other by, node 0's first: each pod has a service of its own name."""
+    return [f"{job.name}-master-0", *(f"{job.name}-worker-{node}" for node in range(job.nodes - 1))]
 
 
 def _spec(job: Job, admission: Admission) -> dict[str, Any]:

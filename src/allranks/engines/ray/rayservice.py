@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.engine import PATIENCE, LogFilter, LogLine
+from allranks.engines.engine import LogFilter, LogLine
 from allranks.engines.kubernetes import client as api
 from allranks.engines.kubernetes import conditions, delivery, kept, rights, state
 from allranks.engines.kubernetes.client import Client, Object
@@ -22,7 +22,8 @@ from allranks.engines.kubernetes.reasons import Events, short, why_waiting
 from allranks.engines.kubernetes.refusals import Missing, Refused
 from allranks.engines.ray import lines
 from allranks.engines.ray.telling import Telling, ask, telling
-from allranks.errors import EngineError, first_line
+from allranks.engines.silence import Silence
+from allranks.errors import EngineError
 from allranks.node.cause import Cause, utc
 from allranks.node.status import Status
 
@@ -194,7 +195,7 @@ class RayServiceRun:
         self.name, self.lines = str(main["metadata"]["name"]), LogFilter(since=0)
         self._engine, self._client, self._main = engine, client, main
         self._telling: Telling | None = None
-        self._looked, self._seen = 0.0, time.monotonic()
+        self._looked, self._silence = 0.0, Silence(self.name)
         self._status = compose(main, (), Events((), ""), None)
 
     @property
@@ -205,18 +206,18 @@ class RayServiceRun:
         return self._telling
 
     def status(self) -> Status:
-        """How it stood at the newest look. Raises EngineError when there was none for PATIENCE seconds."""
+        """How it stood at the newest look. Raises EngineError when there was none for too long."""
         if time.monotonic() - self._looked > LOOK:
             try:
                 self._look()
-                self._seen = time.monotonic()
+                self._silence.heard()
             except EngineError as error:  # a refusal too: an API server that has just started knows no rights yet
-                if time.monotonic() - self._seen > PATIENCE:
+                self._silence.goes_on(error)
+                if self._silence.is_too_long:
                     raise
-                return _noted(self._status, f"it cannot be seen, and goes on without that: {first_line(error)}")
             finally:
                 self._looked = time.monotonic()
-        return self._status
+        return replace(self._status, notes=[*self._status.notes, *self._silence.notes])
 
     def _look(self) -> None:
         try:

@@ -49,10 +49,8 @@ def adopted(job: Object) -> Object:
     replicas: dict[str, Any] = (job.get("spec") or {}).get("pytorchReplicaSpecs") or {}
     template = (replicas.get("Master") or {}).get("template") or {}
     pods, own = template.get("metadata") or {}, job["metadata"]
-    marks = {
-        part: {**_ours(pods.get(part)), **(own.get(part) or {})} for part in ("labels", "annotations")
-    }  # fmt: skip
-    return {"apiVersion": PYTORCHJOB.api_version, "kind": PYTORCHJOB.kind, **job, "metadata": {**own, **marks}}
+    marks = {part: {**_ours(pods.get(part)), **(own.get(part) or {})} for part in ("labels", "annotations")}
+    return {**job, "metadata": {**own, **marks}}
 
 
 def _ours(marks: Any) -> dict[str, str]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from allranks.engines.engine import LogFilter, LogLine
 from allranks.engines.runai import program
-from allranks.errors import EngineError, NotFound
 from allranks.node.status import Status
 
 PHASES = {
@@ -19,7 +18,7 @@ NOTE = "by the program runai: with a kubeconfig of the cluster ranks and causes 
 
 def status(name: str) -> Status:
     """Its phase by Run:ai's own word. Raises NotFound, EngineError."""
-    said = _of(program.DESCRIBE, name)
+    said = program.ask(program.DESCRIBE, name)
     word = re.search(r"^\W*(?:status|phase)\W+(\w+)", said, re.IGNORECASE | re.MULTILINE)
     phase = PHASES.get(word[1].lower(), "pending") if word else "pending"
     found = Status(name, "runai", phase, f"Run:ai says: {word[1]}" if word else "", notes=[NOTE])
@@ -32,7 +31,7 @@ def logs(name: str, wanted: LogFilter) -> Iterator[LogLine]:
     """What its pod that the program chooses has printed. Raises NotFound, EngineError."""
     from allranks.node.relay import parse
 
-    for text in _of(program.LOGS, name).splitlines():
+    for text in program.ask(program.LOGS, name).splitlines():
         found = parse(text)
         if found is not None:
             attempt, node, rank, line = found
@@ -44,15 +43,6 @@ def cancel(name: str, reason: str, code: int) -> Status:
     """Delete it. Raises NotFound, EngineError."""
     before = status(name)
     if not before.is_over:
-        _of(program.DELETE, name)
+        program.ask(program.DELETE, name)
         before.end("cancelled", reason, code)
     return before
-
-
-def _of(verb: dict[program.Version, tuple[str, ...]], name: str) -> str:
-    try:
-        return program.tell(program.in_project(verb, name, ""))
-    except EngineError as error:
-        if "not found" in str(error).lower() or "not exist" in str(error).lower():
-            raise NotFound(f"no run named {name}: the program runai does not know it") from error
-        raise

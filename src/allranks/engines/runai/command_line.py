@@ -31,12 +31,12 @@ os.execvp("python3", ["python3", d + "/agent.pyz", "init", d + "/plan.json"])
 """Makes files of the variables that version 1 fills from the run's Secret."""
 
 
-def argv(job: Job, version: int, pieces: Sequence[str]) -> list[str]:
-    """The words of the command; version 1 or 2 of runai. ``pieces`` are those of the agent."""
-    words = _first(job, version)
-    words += _common(job, version)
-    words += _second(job, len(pieces)) if version == 1 else _mounts(job)
-    command = ["python3", "-c", BOOTSTRAP % {"state": STATE, "pieces": len(pieces)}]
+def argv(job: Job, version: int, pieces: int) -> list[str]:
+    """The words of the command; version 1 or 2 of runai. The agent comes in so many ``pieces`` to version 1."""
+    words = _verbs(job, version)
+    words += _of_both(job, version)
+    words += _of_1(job, pieces) if version == 1 else _of_2(job)
+    command = ["python3", "-c", BOOTSTRAP % {"state": STATE, "pieces": pieces}]
     return [*words, "--command", "--", *(command if version == 1 else delivery.COMMAND)]
 
 
@@ -57,7 +57,7 @@ def line(words: Sequence[str]) -> str:
     return " \\\n  ".join([*lines, " ".join(quoted[start:])]) + "\n"
 
 
-def _first(job: Job, version: int) -> list[str]:
+def _verbs(job: Job, version: int) -> list[str]:
     project = job.engines.runai.project
     named = ["--project", project] if project else []
     if version == 1:
@@ -66,7 +66,7 @@ def _first(job: Job, version: int) -> list[str]:
     return ["runai", "training", "pytorch", "submit", job.name, *named]
 
 
-def _common(job: Job, version: int) -> list[str]:
+def _of_both(job: Job, version: int) -> list[str]:
     """What both versions call the same. One worker less than there are nodes: the master is node 0."""
     options = [("--image", str(job.image)), ("--workers", str(job.nodes - 1))]
     wanted = job.resources
@@ -87,12 +87,12 @@ def _common(job: Job, version: int) -> list[str]:
     return [word for option in options for word in option] + shm
 
 
-def _second(job: Job, pieces: int) -> list[str]:
+def _of_1(job: Job, pieces: int) -> list[str]:
     """What only version 1 says so: CPU, memory, volumes, and variables from a Secret."""
     wanted, secret = job.resources, delivery.name_of(job.name)
     options = [("--cpu", str(wanted.cpu))] if wanted.cpu else []
     options += [("--memory", str(wanted.memory)), ("--memory-limit", str(wanted.memory))] if wanted.memory else []
-    options += [_old_volume(volume) for volume in job.volumes]
+    options += [_volume_of_1(volume) for volume in job.volumes]
     options += [("--add-capability", "IPC_LOCK")] if uses_rdma(job) else []
     keys = {f"ALLRANKS_AGENT_{number}": f"agent-{number}" for number in range(pieces)}
     keys |= {"ALLRANKS_PLAN": delivery.PLAN, "ALLRANKS_SECRET": delivery.SECRET}
@@ -100,14 +100,14 @@ def _second(job: Job, pieces: int) -> list[str]:
     return [word for option in options for word in option]
 
 
-def _mounts(job: Job) -> list[str]:
+def _of_2(job: Job) -> list[str]:
     """What only version 2 says so."""
     wanted, name = job.resources, delivery.name_of(job.name)
     options = [("--cpu-core-request", str(float(wanted.cpu)))] if wanted.cpu else []
     if wanted.memory:
         memory = str(wanted.memory)
         options += [("--cpu-memory-request", memory), ("--cpu-memory-limit", memory)]
-    options += [_new_volume(volume) for volume in job.volumes]
+    options += [_volume_of_2(volume) for volume in job.volumes]
     options += [("--capability", "IPC_LOCK")] if uses_rdma(job) else []
     options += [("--priority", job.schedule.priority)] if job.schedule.priority else []
     if job.failure.ttl:
@@ -117,20 +117,20 @@ def _mounts(job: Job) -> list[str]:
     return [word for option in options for word in option]
 
 
-def _old_volume(volume: Volume) -> tuple[str, str]:
+def _volume_of_1(volume: Volume) -> tuple[str, str]:
     if volume.claim:
         return "--pvc-exists", f"claimname={volume.claim},path={volume.path}"
     return "--volume", f"{volume.host}:{volume.path}" + (":ro" if volume.read_only else "")
 
 
-def _new_volume(volume: Volume) -> tuple[str, str]:
+def _volume_of_2(volume: Volume) -> tuple[str, str]:
     if volume.claim:
         return "--existing-pvc", f"claimname={volume.claim},path={volume.path}"
     return "--host-path", f"path={volume.host},mount={volume.path}" + ("" if volume.read_only else ",readwrite")
 
 
-def check(job: Job) -> Iterator[str]:
-    """The paths and names with a comma, which the options above would cut there."""
+def with_commas(job: Job) -> Iterator[str]:
+    """The fields that hold a comma, where the options above would be cut."""
     for number, volume in enumerate(job.volumes):
         for name in ("claim", "host", "path"):
             if "," in (getattr(volume, name) or ""):

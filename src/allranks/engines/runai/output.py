@@ -9,12 +9,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from allranks.engines.engine import LogLine
-from allranks.engines.local.rundir import runs_home
+from allranks.engines.local.rundir import state_home
 
 
 def path(namespace: str, name: str) -> Path:
     """``$XDG_STATE_HOME/allranks/runai/NAMESPACE/NAME.log``."""
-    return runs_home().with_name("runai") / quote(namespace, safe="") / f"{quote(name, safe='')}.log"
+    return state_home() / "runai" / quote(namespace, safe="") / f"{quote(name, safe='')}.log"
 
 
 def begin(namespace: str, name: str, said: str) -> None:

@@ -7,11 +7,12 @@ container variables out of a Secret: there the agent comes in pieces, which the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.kubernetes import delivery, render
+from allranks.engines.kubernetes import delivery, pod, render
 from allranks.engines.kubernetes.manifest import Explained
+from allranks.engines.pytorchjob import plan as pytorchjob
 from allranks.engines.runai import command_line
 from allranks.engines.runai.body import body
 from allranks.errors import SpecError
@@ -30,27 +31,25 @@ WHY_NOT = {
     "schedule": "Run:ai's scheduler has its own way of it",
     "pod": "Run:ai makes the pods",
     "container": "Run:ai makes the containers",
-    "engines": "it is for another engine",
 }
 
 
 def plan(job: Job, cluster: Cluster) -> Plan:
     """Render the job. Raises SpecError for what cannot be."""
-    if not job.image:
-        raise SpecError(f"image: engine {ENGINE} runs containers; say which, such as image: ghcr.io/acme/train:1")
+    pod.must_have_image(job, ENGINE)
     if job.env_from:
         raise SpecError("env_from: Run:ai gives a container single keys of a Secret, not all of them")
-    for path in command_line.check(job):
-        raise SpecError(f"{path}: the command line of runai takes no comma there")
+    if commas := list(command_line.with_commas(job)):
+        raise SpecError(f"{', '.join(commas)}: the command line of runai takes no comma there")
     namespace = _namespace(job, cluster)
-    names = [f"{job.name}-master-0", *(f"{job.name}-worker-{node}" for node in range(job.nodes - 1))]
     config, secret = delivery.documents(
-        job, ENGINE, namespace, names,
+        job, ENGINE, namespace, pytorchjob.names(job),
         state=f"{command_line.STATE}/state", cache=f"{command_line.STATE}/cache",
         secret=f"{command_line.SECRET_PATH}/{delivery.SECRET}" if cluster.runai == 2 else "",
     )  # fmt: skip
-    mounted = [config, secret] if cluster.runai == 2 else [_in_pieces(config, secret)]
-    argv = command_line.argv(job, cluster.runai, pieces=_pieces())
+    pieces = _pieces() if cluster.runai == 1 else []
+    mounted = [_in_pieces(config, secret, pieces)] if pieces else [config, secret]
+    argv = command_line.argv(job, cluster.runai, len(pieces))
     submit = Explained(
         {
             "apiVersion": f"{delivery.PREFIX}/v1",
@@ -64,7 +63,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
         line="the same, for a shell",
         body="the same, for POST /api/v1/workloads/distributed; projectId and clusterId are the installation's",
     )
-    return render.plan(job, ENGINE, [*mounted, submit], why_not=_why_not(job, cluster), notes=_notes(job, cluster))
+    return render.plan(job, ENGINE, [*mounted, submit], why_not=_why_not(cluster), notes=_notes(job, cluster))
 
 
 def _namespace(job: Job, cluster: Cluster) -> str:
@@ -78,15 +77,15 @@ def _pieces() -> list[str]:
     return [whole[start : start + PIECE] for start in range(0, len(whole), PIECE)]
 
 
-def _in_pieces(config: dict[str, Any], secret: dict[str, Any]) -> dict[str, Any]:
+def _in_pieces(config: dict[str, Any], secret: dict[str, Any], pieces: Sequence[str]) -> dict[str, Any]:
     """One Secret with all that the container needs; a variable cannot be filled from a ConfigMap there."""
-    pieces = {f"agent-{number}": piece for number, piece in enumerate(_pieces())}
-    why = dict.fromkeys(pieces, "a piece of the agent")
-    data = Explained({delivery.PLAN: config["data"][delivery.PLAN], **pieces}, **why)
+    agent = {f"agent-{number}": piece for number, piece in enumerate(pieces)}
+    why = dict.fromkeys(agent, "a piece of the agent")
+    data = Explained({delivery.PLAN: config["data"][delivery.PLAN], **agent}, **why)
     return Explained({**secret, "stringData": data}, **getattr(secret, "why", {}))
 
 
-def _why_not(job: Job, cluster: Cluster) -> dict[str, str]:
+def _why_not(cluster: Cluster) -> dict[str, str]:
     why = dict(WHY_NOT)
     if cluster.runai == 1:
         why["failure.ttl"] = "version 1 of runai removes only MPI workloads by time"
@@ -101,5 +100,3 @@ def _notes(job: Job, cluster: Cluster) -> Iterator[str]:
         yield "volumes: Run:ai mounts a claim for writing, whatever read_only says"
     if job.engines.runai.interactive and cluster.runai == 2:
         yield "engines.runai.interactive: version 2 of runai has interactive workspaces of one pod only; not used"
-    if job.launcher == "mpirun":
-        yield "launcher mpirun: the image needs Open MPI's mpirun, and OpenSSH's ssh and sshd"

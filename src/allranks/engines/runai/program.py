@@ -9,18 +9,21 @@ import subprocess
 from collections.abc import Sequence
 from typing import Literal
 
-from allranks.errors import EngineError
+from allranks.errors import EngineError, NotFound
 
 Version = Literal[1, 2]
+Verb = dict[Version, tuple[str, ...]]
 ANSWERS_WITHIN, SUBMITS_WITHIN = 20.0, 120.0
-HELP: dict[Version, tuple[str, ...]] = {
+HELP: Verb = {
     2: ("training", "pytorch", "submit", "--help"),
     1: ("submit-dist", "pytorch", "--help"),
 }
 """What only that version has; both print a number of the platform's for ``runai version``."""
-DELETE: dict[Version, tuple[str, ...]] = {2: ("training", "pytorch", "delete"), 1: ("delete", "job")}
-DESCRIBE: dict[Version, tuple[str, ...]] = {2: ("training", "pytorch", "describe"), 1: ("describe", "job")}
-LOGS: dict[Version, tuple[str, ...]] = {2: ("training", "pytorch", "logs"), 1: ("logs",)}
+DELETE: Verb = {2: ("training", "pytorch", "delete"), 1: ("delete", "job")}
+DESCRIBE: Verb = {2: ("training", "pytorch", "describe"), 1: ("describe", "job")}
+LOGS: Verb = {2: ("training", "pytorch", "logs"), 1: ("logs",)}
+UNKNOWN = ("not found", "not exist")
+"""How it says that there is no such workload, in either version."""
 MISSING = (
     "the program runai is not on PATH\n"
     "Your Run:ai installation has it: in its web page under Help (?), Researcher Command Line Interface. Without it, "
@@ -82,6 +85,14 @@ def _call(argv: Sequence[str], seconds: float) -> subprocess.CompletedProcess[st
         raise EngineError(f"{argv[0]} cannot be run: {error.strerror}") from error
 
 
-def in_project(verb: dict[Version, tuple[str, ...]], name: str, project: str) -> list[str]:
-    """The words of a verb for one workload."""
-    return [*verb[version()], name, *(["--project", project] if project else [])]
+def ask(verb: Verb, name: str, project: str = "") -> str:
+    """Have it do something with one workload, of its current project where none is named; returns what it printed.
+
+    Raises NotFound where it knows no such workload, EngineError.
+    """
+    try:
+        return tell([*verb[version()], name, *(["--project", project] if project else [])])
+    except EngineError as error:
+        if any(words in str(error).lower() for words in UNKNOWN):
+            raise NotFound(f"no run named {name}: the program runai does not know it") from error
+        raise

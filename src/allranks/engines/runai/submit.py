@@ -5,7 +5,7 @@ Without a cluster to put the agent and its secret into there is no gang: a secre
 
 from __future__ import annotations
 
-import os
+import contextlib
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,12 +18,12 @@ from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.kinds import PYTORCHJOB
 from allranks.engines.kubernetes.refusals import Missing
 from allranks.engines.runai import output, program
-from allranks.errors import EngineError
+from allranks.errors import EngineError, NotFound
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Plan
 
-MADE_WITHIN = float(os.environ.get("ALLRANKS_RUNAI_MADE_WITHIN", "60"))
+MADE_WITHIN = 60.0
 """Seconds for Run:ai to make the PyTorchJob."""
 POLL = 0.3
 
@@ -80,11 +80,8 @@ def _free_the_name(client: Client, plan: Plan, namespace: str) -> None:
 
 def delete(name: str, project: str) -> None:
     """Have Run:ai delete the workload, which otherwise would make its PyTorchJob anew; one that is gone is fine."""
-    try:
-        program.tell(program.in_project(program.DELETE, name, project))
-    except EngineError as error:
-        if "not found" not in str(error).lower() and "not exist" not in str(error).lower():
-            raise
+    with contextlib.suppress(NotFound):
+        program.ask(program.DELETE, name, project)
 
 
 def _await_made(client: Client, name: str, namespace: str, said: str) -> Object:

@@ -9,10 +9,12 @@ Seen on Trainer 2.2.0.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from allranks.engines.jobset import plan as jobset
 from allranks.engines.kubernetes import delivery, free, pod, render
+from allranks.engines.kubernetes.kinds import TRAINJOB
 from allranks.engines.kubernetes.manifest import Explained, without_nothing
 from allranks.errors import SpecError
 
@@ -26,12 +28,11 @@ ENGINE = "trainjob"
 NODE = "node"
 """Trainer's name for the replicated Job and for the container that it gives its variables to."""
 STEP = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-API = "trainer.kubeflow.org/v1alpha1"
+API = TRAINJOB.api_version
 MANAGER = f"{delivery.PREFIX}/run"
 WHY_NOT = {
     "failure.ttl": "Trainer before 2.3 starts a run again whose JobSet was removed by its ttl",
     "failure.clean": "neither Trainer nor JobSet deletes pods that have ended, nor leaves any that run",
-    "engines": "it is for another engine",
 }
 PATCHABLE = {
     "runtimePatches": {
@@ -58,22 +59,19 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     admission = render.admitted(job, ENGINE, cluster)
     runtime = job.engines.trainjob.runtime
     names = [f"{job.name}-{NODE}-0-{node}.{job.name}" for node in range(job.nodes)]
-    made = _on_existing(job, admission, cluster) if runtime else _on_own(job, admission, namespace)
+    made = _on_existing(job, admission, cluster) if runtime else _on_own(job, admission)
     documents = [
-        *delivery.documents(job, ENGINE, namespace, names),
-        *free.documents(job, ENGINE, namespace),
-        *([admission.group] if runtime and admission.group else []),
+        *render.beside(job, ENGINE, namespace, names, admission.group if runtime else None),
         *([] if runtime else [_runtime(job, admission, namespace)]),
         render.main_object(job, ENGINE, admission, namespace, API, "TrainJob", made),
     ]
-    why_not = {path: why for path, why in WHY_NOT.items() if path != "failure.clean" or job.failure.clean != "running"}
-    return render.plan(job, ENGINE, documents, why_not=why_not, notes=[*admission.notes, *_notes(job)])
+    return render.plan(job, ENGINE, documents, why_not=WHY_NOT, notes=[*admission.notes, *_notes(job)])
 
 
 # A runtime of the run's own
 
 
-def _on_own(job: Job, admission: Admission, namespace: str) -> Explained:
+def _on_own(job: Job, admission: Admission) -> Explained:
     return without_nothing(
         {
             "suspend": admission.suspend or None,
@@ -83,7 +81,7 @@ def _on_own(job: Job, admission: Admission, namespace: str) -> Explained:
                 {"numNodes": job.nodes, "numProcPerNode": job.ranks}, numNodes="nodes", numProcPerNode="ranks_per_node"
             ),
         },
-        suspend="until Kueue admits it (schedule.queue)",
+        suspend=render.HELD_BACK,
     )
 
 
@@ -107,8 +105,6 @@ def _queue(job: Job, admission: Admission) -> dict[str, Any]:
 def _template(job: Job, admission: Admission) -> dict[str, Any]:
     """Trainer makes the PodGroup itself, and marks the pods as its members."""
     if admission.group:
-        from dataclasses import replace
-
         admission = replace(admission, pod_labels={}, pod_annotations={})
     return pod.template(job, ENGINE, admission, container=NODE, restart="Never", env=[jobset.restart_variable()])
 
@@ -140,7 +136,7 @@ def _on_existing(job: Job, admission: Admission, cluster: Cluster) -> Explained:
             "trainer": trainer,
             field: [_patch(field, template)],
         },
-        suspend="until Kueue admits it (schedule.queue)",
+        suspend=render.HELD_BACK,
         runtimeRef="engines.trainjob.runtime",
     )  # fmt: skip
 

@@ -21,6 +21,11 @@ def find(gang: Gang, env: Mapping[str, str]) -> Optional[str]:
     return shutil.which(gang.argv[0], path=env.get("PATH"))
 
 
+def of_ranks(gang: Gang, env: Mapping[str, str]) -> str:
+    """The Python whose packages the ranks most likely have; empty where there is none."""
+    return find(gang, env) or shutil.which("python3", path=env.get("PATH")) or ""
+
+
 def command_line(gang: Gang, env: Mapping[str, str]) -> Tuple[List[str], Dict[str, Any]]:
     """The interpreter with the user's own flags and the zygote's configuration; our own with nothing to import."""
     python = find(gang, env)

@@ -13,7 +13,7 @@ from allranks.node.launch.spawn import Spawn, Start
 
 def spawns(gang: Gang, node: int, start: Start) -> List[Spawn]:
     """One process a rank. The node's first rank lists its imports for the next zygote."""
-    first = node * gang.ranks_on_node
+    ours = gang.ranks_of(node)
     command = pycommand.parse(gang.argv, gang.workdir)
     return [
         Spawn(
@@ -22,9 +22,9 @@ def spawns(gang: Gang, node: int, start: Start) -> List[Spawn]:
             log=gang.log_of(start.attempt, rank),
             rank=rank,
             fork=command.forkable,
-            learn=learned_path(gang, node) if rank == first and command.forkable else "",
+            learn=learned_path(gang, node) if rank == ours[0] and command.forkable else "",
         )
-        for rank in range(first, first + gang.ranks_on_node)
+        for rank in ours
     ]
 
 

@@ -20,9 +20,9 @@ from allranks.node import container, processes
 from allranks.node.entry import entry
 from allranks.node.files import say, write_whole
 from allranks.node.gang import Gang, load
-from allranks.node.init import EXIT_CANTCREAT, EXIT_GIVEN_UP
 from allranks.node.launch import door
 from allranks.node.launch.sshd import KEYS
+from allranks.node.verdict import EXIT_CANTCREAT, EXIT_GIVEN_UP
 
 HOSTFILE = "/etc/mpi/hostfile"
 POLL, DIAL = 0.2, 2.0

@@ -18,7 +18,7 @@ from typing import Any, Dict, List, NoReturn, Tuple
 from allranks.node import processes
 from allranks.node.entry import entry
 from allranks.node.environment import node_environment, rank_environment
-from allranks.node.gang import Gang
+from allranks.node.gang import Gang, load
 from allranks.node.launch.spawn import Start
 from allranks.node.watch import inside
 
@@ -45,8 +45,6 @@ def environment(gang: Gang, node: int, start: Start) -> Dict[str, str]:
 
 def main(argv: List[str]) -> int:
     """Run ``argv`` as the rank that the launcher's RANK says; end as it ended."""
-    from allranks.node.gang import load
-
     gang = replace(load(os.environ[PLAN]), **json.loads(os.environ[_COMMAND]))
     rank, attempt = int(os.environ["RANK"]), int(os.environ["ALLRANKS_ATTEMPT"])
     reports = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

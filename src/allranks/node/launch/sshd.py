@@ -17,6 +17,7 @@ from allranks.node.entry import entry
 from allranks.node.files import say
 from allranks.node.gang import load
 from allranks.node.launch import door
+from allranks.node.verdict import EXIT_CANTCREAT
 
 OWN_CONFIG = ".sshd_config"
 """In the home of a user who is not root: where MPI images for such users keep it."""
@@ -35,7 +36,6 @@ LogLevel ERROR
 """
 """The keys are links into a Secret, which StrictModes refuses; mpirun knocks at every node at once."""
 POLL = 0.2
-EXIT_CANTCREAT = 73
 
 
 def main(argv: List[str]) -> int:

@@ -120,7 +120,7 @@ def judge(accounts: Iterable[Account], patience: float = 0.0) -> Finding:
     leaving = [account for account in table.values() if account.left is not None and not account.ended]
     if leaving:
         return _blame_leaving(leaving, waiting)
-    return _blame_late(_late(table), table) or _blame_minority(table, waiting) or _blame_unknown(table, waiting)
+    return _blame_late(_late(table)) or _blame_minority(table, waiting) or _blame_unknown(table, waiting)
 
 
 # ---- a rank that does not answer
@@ -200,7 +200,7 @@ def _late(table: Mapping[int, Account]) -> List[_Late]:
     return found
 
 
-def _blame_late(late: Sequence[_Late], table: Mapping[int, Account]) -> Optional[Finding]:
+def _blame_late(late: Sequence[_Late]) -> Optional[Finding]:
     """Ended ones first; then those that wait for nobody themselves: who waits elsewhere is late because of another."""
     if not late:
         return None

@@ -78,7 +78,7 @@ class Stall:
             self._looked.add(member.node)
 
     def _own(self, member: Member, rank: int) -> int:
-        if self._gang.node_of(rank) != member.node or not 0 <= rank < self._gang.world_size:
+        if rank not in self._gang.ranks_of(member.node):
             raise ValueError(f"node {member.node} has no rank {rank}")
         return rank
 
