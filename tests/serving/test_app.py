@@ -69,3 +69,15 @@ def test_an_answer_that_its_client_leaves_is_forgotten(link: Link) -> None:
     link._on_out({"out": [["r0", [6], True, ""]]})  # it was on its way
     assert [value for name, value in vars(link).items() if isinstance(value, dict)] == [{}, {}], vars(link)
     assert live.open == {}
+
+
+def test_no_token_ends_an_answer_that_is_to_be_as_long_as_was_asked(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(link, "_tell", lambda **message: told.append(message))
+    for endless, finish in ((False, "stop"), (True, "length")):
+        live = link.submit([[3]], 2, [{}], endless=endless)
+        link._on_out({"out": [[told[-1]["id"], [7, 2], True, ""]]})
+        assert live.events.get_nowait().finish == finish
+    assert [message["eos"] for message in told] == [[2], [-1]]

@@ -66,7 +66,7 @@ class Service:
         room = self.link.context - max(map(len, prompts))
         sampling = _sampling(asked, n * len(prompts))
         each = [prompt for prompt in prompts for _ in range(n)]
-        live = self.link.submit(each, min(limit or room, room), sampling)
+        live = self.link.submit(each, min(limit or room, room), sampling, endless=asked.ignore_eos)
         count = sum(map(len, prompts))
         self.link.metrics.prompt_tokens.inc(count)
         choices = [Choice(Spoken(self.texts, asked.stops)) for _ in each]

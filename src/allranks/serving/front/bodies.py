@@ -53,7 +53,10 @@ class StreamOptions(Body):
 
 
 class Sampled(Body):
-    """How the answer is drawn. ``max_tokens`` counts new tokens; ``seed`` makes the draw repeatable."""
+    """How the answer is drawn. ``max_tokens`` counts new tokens; ``seed`` makes the draw repeatable.
+
+    ``ignore_eos``, which load tests send to servers of this kind, goes on to ``max_tokens`` whatever the model says.
+    """
 
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[Real, Field(ge=0, le=2)] | None = None
@@ -61,6 +64,7 @@ class Sampled(Body):
     top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     stop: Text | Annotated[list[Text], Field(max_length=16)] | None = None
+    ignore_eos: bool = False
     stream: bool = False
 
     @property

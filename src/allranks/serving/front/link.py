@@ -14,6 +14,7 @@ from allranks.serving.front.metrics import Metrics
 from allranks.serving.options import Options
 from allranks.serving.pipe import encode
 
+NO_TOKEN = [-1]
 SILENT = 3.0
 """Seconds without news of rank 0 after which the gang is not healthy."""
 
@@ -39,8 +40,9 @@ class Awaited:
 
 @dataclass
 class Live:
-    """A request that is being answered; several answers share one queue of events."""
+    """A request that is being answered; several answers share one queue of events. Tokens of ``eos`` end an answer."""
 
+    eos: list[int]
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
     open: dict[str, int] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
@@ -93,19 +95,24 @@ class Link:
 
     # ---- requests
 
-    def submit(self, prompts: list[list[int]], limit: int, samplings: list[dict[str, Any]]) -> Live:
-        """Ask for one answer for each prompt, once ``must_be_ready`` passed. Raises Refused for too many."""
+    def submit(
+        self, prompts: list[list[int]], limit: int, samplings: list[dict[str, Any]], *, endless: bool = False
+    ) -> Live:
+        """Ask for one answer for each prompt, once ``must_be_ready`` passed. Raises Refused for too many.
+
+        No token ends an ``endless`` one.
+        """
         most = self.options.concurrent + self.options.queue
         if len(self._where) + len(prompts) > most:
             self.metrics.rejected.inc()
             message = f"{len(self._where)} answers are being computed or awaited, and {most} is the limit; try again"
             raise Refused(429, message, code="queue_full", retry=1)
-        live = Live()
+        live = Live(NO_TOKEN if endless else self._eos)
         for index, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True)):
             name = f"r{next(self._names)}"
             live.open[name] = index
             self._where[name] = Awaited(live, index)
-            self._tell(op="add", id=name, prompt=prompt, max_tokens=limit, eos=self._eos, sampling=sampling)
+            self._tell(op="add", id=name, prompt=prompt, max_tokens=limit, eos=live.eos, sampling=sampling)
         return live
 
     def stop(self, live: Live, index: int | None = None) -> None:
@@ -154,7 +161,7 @@ class Link:
             awaited.last, finish = now, ""
             if over:
                 del self._where[name], awaited.live.open[name]
-                finish = "error" if error else "stop" if tokens and tokens[-1] in self._eos else "length"
+                finish = "error" if error else "stop" if tokens and tokens[-1] in awaited.live.eos else "length"
             awaited.live.events.put_nowait(Event(awaited.index, tokens, finish, error))
 
     def _on_drain(self, _: dict[str, Any]) -> None:
