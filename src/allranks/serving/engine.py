@@ -101,7 +101,7 @@ class Rank:
         self._ending = threading.Lock()
         self._up = threading.Event()
         self._heard = 0.0
-        self._draining = False
+        self._draining = self._is_over = False
         self._live: set[str] = set()
         self._warm: dict[str, threading.Event] = {}
 
@@ -205,6 +205,7 @@ class Rank:
         while self._live and time.monotonic() < until:
             time.sleep(0.05)  # the loop's thread takes them out one by one
         assert self.loop is not None
+        self._is_over = True
         self.pipe.say(op="end")
         self.loop.stop(block=True, timeout=5, hard_stop=bool(self._live))
         self.pipe.flush(2)
@@ -301,6 +302,8 @@ class Rank:
     def _broken(self, reason: str) -> None:
         """Tell, and end this process; whoever comes second waits for the first to do it."""
         with self._ending:
+            if self._is_over:
+                return  # the others have ended before us, as they were told to
             _print(f"rank {self.rank}: {reason}")
             self.pipe.say(op="broken", reason=reason)
             self.pipe.flush(LAST_WORDS)
