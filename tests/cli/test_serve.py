@@ -124,3 +124,13 @@ def test_ranks_that_run_and_do_not_answer_are_said_to_be_awaited(
 @pytest.mark.parametrize(("code", "told"), [(65, 65), (0, 70), (None, 70)])
 def test_a_service_that_ends_before_it_answers_has_failed_whatever_its_ranks_said(code: int | None, told: int) -> None:
     assert serving._until_ready(Gang("failed", code), lambda: False, "") == told
+
+
+@pytest.mark.gang
+def test_a_server_that_ends_by_itself_starts_again_and_has_failed_in_the_end(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "service.yaml").write_text('kind: Service\nname: brief\nrun: "true"\nfailure: {restarts: 1}\n')
+    assert call(["serve", str(tmp_path / "service.yaml")]) == 1
+    why = "rank 0 on node 0: ended with 0, and nobody had ended the service (restarts: 1 of 1 used)"
+    assert why in capfd.readouterr().err

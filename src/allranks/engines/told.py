@@ -24,6 +24,7 @@ def agents(job: Job, engine: str) -> dict[str, Any]:
         "env": dict(job.env),
         "restarts": failure.restarts,
         **({"final": list(failure.final)} if failure.final else {}),
+        **({"serves": True} if job.serves else {}),
         "start_timeout": failure.start_timeout.seconds,
         "hang_timeout": failure.hang_timeout.seconds,
         "grace": failure.grace.seconds,

@@ -17,6 +17,9 @@ from allranks.node.death import Death
 from allranks.node.rollcall import Member, check_hello
 from allranks.node.watch.stall import MESSAGES
 
+UNASKED = 1
+"""What a service's rank exited with, in the account of it, where it ended with 0 though nobody had asked it to."""
+
 
 class Coordinator(Course):
     """The course, moved by ``hello`` and ``heard`` too."""
@@ -142,6 +145,8 @@ class Coordinator(Course):
         death = Death.from_json(message["death"])
         if death.rank not in self.gang.ranks_of(member.node):
             raise ValueError(f"node {member.node} has no rank {death.rank}")
+        if self.gang.serves and not (death.failed or death.asked):
+            death = replace(death, exit=UNASKED, message="ended with 0, and nobody had ended the service")
         self.attempt.ended(death)
         if self.state != "running":
             return

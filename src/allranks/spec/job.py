@@ -321,3 +321,8 @@ class Job(Surroundings, Gang):
     def world_size(self) -> int:
         """All ranks of the gang."""
         return self.nodes * self.ranks
+
+    @property
+    def serves(self) -> bool:
+        """Whether its ranks go on until they are ended, and have failed when they end by themselves."""
+        return False

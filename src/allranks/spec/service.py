@@ -102,10 +102,18 @@ class Service(Surroundings, Serving):
             raise ValueError(f"launcher {self.launcher!r} is for 'run'; a model is served by native ranks")
         return self
 
-    def gang(self, run: tuple[str, ...] | None = None) -> Job:
+    def gang(self, run: tuple[str, ...] | None = None) -> ServingGang:
         """The job that is the service's gang; ``run`` is the command of a rank that serves ``model``."""
         shared = {name: getattr(self, name) for name in self.model_fields_set & set(Job.model_fields)}
-        return Job(**{**shared, "kind": "Job", "run": self.run if run is None else run})
+        return ServingGang(**{**shared, "kind": "Job", "run": self.run if run is None else run})
+
+
+class ServingGang(Job):
+    """The gang of a service, which is no file's kind."""
+
+    @property
+    def serves(self) -> bool:
+        return True
 
 
 Spec = Job | Service
