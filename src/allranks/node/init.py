@@ -32,6 +32,7 @@ from allranks.node.place import ROOT, NoPlace, find_place
 from allranks.node.record import read_record, reserve, write_record
 from allranks.node.relay import Relay
 from allranks.node.status import Status
+from allranks.node.verdict import EXIT_CANTCREAT, EXIT_GIVEN_UP
 
 BACKLOG = 1024
 RESPAWN_PAUSE = 0.5
@@ -39,9 +40,7 @@ CANCEL_MARGIN = 10.0
 LAST_WORDS = 2.0
 RELAY_WAIT = 5.0
 STOPPED_POLL = 0.5
-EXIT_GIVEN_UP = 42
 EXIT_BROKE = 70
-EXIT_CANTCREAT = 73
 
 
 def log(text: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from allranks.engines.engine import LogFilter, LogLine
 from allranks.engines.kubernetes import client as api
 from allranks.engines.kubernetes import conditions, delivery, kept, rights, state
+from allranks.engines.kubernetes.cancel import End
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.control import KubernetesEngine
 from allranks.engines.kubernetes.kinds import EVENT, POD, Kind
@@ -24,7 +25,6 @@ from allranks.engines.ray import lines
 from allranks.engines.ray.telling import Telling, ask, telling
 from allranks.engines.silence import Silence
 from allranks.errors import EngineError
-from allranks.node.cause import Cause, utc
 from allranks.node.status import Status
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class RayServices(KubernetesEngine):
     def composed_of(self, client: Client, main: Object, pods: Sequence[Pod], told: dict[str, Any] | None) -> Status:
         """The status, remembered for the day when the cluster has it no more."""
         status = compose(main, pods, _events(client, main, pods), told)
-        _remember(client, main, status)
+        kept.remember(client.access.context, main, status)
         return status
 
     def logs(self, name: str, wanted: LogFilter, *, follow: bool) -> Iterator[LogLine | None]:
@@ -92,10 +92,9 @@ class RayServices(KubernetesEngine):
             names = ", ".join(str(pod["metadata"]["name"]) for pod in left[:10])
             raise EngineError(f"service {status.name}: {len(left)} pods do not go: {names}")
         if not status.is_over:
-            status.causes = [*status.causes, Cause(status.attempt, "cancelled", utc(), reason, exit=code)]
-            status.end("cancelled", reason, code)
-        status.nodes, status.conditions, status.ended = [], [], utc()
-        _remember(client, main, status)
+            End(reason, code).say(status)
+        status.nodes, status.conditions = [], []
+        kept.remember(client.access.context, main, status)
         return status
 
     def listed(self, client: Client, mains: Sequence[Object]) -> Sequence[Status]:
@@ -124,10 +123,6 @@ def compose(main: Object, pods: Sequence[Pod], events: Events, told: dict[str, A
         where = f"{there} of {len(pods)} pods there; {pod.name}: {why}"
         status.reason = "; ".join(filter(None, (status.reason if told else "", where)))
     return status
-
-
-def _remember(client: Client, main: Object, status: Status) -> None:
-    kept.keep(client.access.context, kept.Seen(_space(main), str(main["metadata"]["uid"]), status))
 
 
 def _noted(status: Status, note: str) -> Status:
