@@ -14,6 +14,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class Error(Exception):
     """What happened, what was found, what is allowed, and what to do next.
@@ -43,7 +45,22 @@ class EngineError(Error):
 
 
 class NotFound(EngineError):
-    """No run of that name; the message lists the names that exist."""
+    """No run of that name; ``place`` is where it was looked for, if not on this machine."""
+
+    place = ""
+
+
+def no_run(name: str, names: Sequence[str], places: Sequence[str] = ()) -> NotFound:
+    """Say that no run has this name, and which have others: ``names``, here and in ``places``."""
+    from difflib import get_close_matches
+
+    shown = name if name.isprintable() and len(name) <= 60 else f"{name[:60]!r}..."
+    near = get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    if names:
+        there = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+        return NotFound(f"no run named {shown}{hint}; runs {' and in '.join(['here', *places])}: {there}")
+    return NotFound(f"no run named {shown}; there are no runs {', nor in '.join(['here', *places])}")
 
 
 class Unreachable(EngineError):

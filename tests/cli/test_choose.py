@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -59,6 +60,24 @@ def test_a_name_that_nobody_knows_is_not_found(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(engines, "usable", lambda: [NOT, NOT])
     with pytest.raises(NotFound, match="no run named gang"):
         choose.pick("gang")
+
+
+def test_a_misspelt_name_is_told_the_runs_of_every_engine_and_where_they_were_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Cluster(Knows):
+        def status(self, name: str) -> Status:
+            error = NotFound(f"no run named {name}")
+            error.place = "namespace team-a of context lab"
+            raise error
+
+    monkeypatch.setattr(engines, "usable", lambda: [NOT, Cluster("running"), Cluster()])
+    said = "no run named gan; did you mean gang?; runs here and in namespace team-a of context lab: gang"
+    with pytest.raises(NotFound, match=f"^{re.escape(said)}$"):
+        choose.pick("gan")
+    monkeypatch.setattr(engines, "usable", lambda: [NOT, Cluster()])
+    with pytest.raises(NotFound, match=r"^no run named gan; there are no runs here, nor in namespace team-a of con"):
+        choose.pick("gan")
 
 
 @pytest.mark.parametrize(

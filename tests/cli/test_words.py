@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from allranks.cli import words
@@ -105,7 +107,14 @@ def test_the_end_tells_why_with_last_lines_and_marks_what_only_followed() -> Non
         "  | ValueError: no",
         *(f"secondary: rank {rank}: Connection reset by peer" for rank in range(4)),
         "secondary: 2 more ranks",
-        "full log: /l/2.log",
+        "full log: allranks logs digits --attempt 0 --rank 2",
+    ]
+
+
+def test_a_log_that_is_here_is_named_by_its_path(tmp_path: Path) -> None:
+    (log := tmp_path / "rank-2.log").touch()
+    assert list(words.explained(Cause(0, "exit", KILLED.at, "broke", 2, 1, log=str(log)), "digits")) == [
+        f"full log: {log}"
     ]
 
 

@@ -41,8 +41,8 @@ def test_an_mpijob_is_carried_whole() -> None:
         ("m.yaml:8:3", "launcherCreationPolicy"),
         ("m.yaml:15:7", "restartPolicy"),
         ("m.yaml:25:7", "restartPolicy"),
-        ("m.yaml:37:15", "securityContext"),
     ]
+    assert job.container == {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,33 @@ def test_without_its_runtime_a_trainjob_names_it() -> None:
 
 
 def test_what_only_one_engine_understands_is_listed_with_the_way_out() -> None:
-    text = good.JOBSET.replace(
-        "            tolerations:", "            serviceAccountName: robot\n            tolerations:"
-    )
+    text = good.JOBSET.replace("            tolerations:", "            subdomain: robot\n            tolerations:")
     _, lost = converted(text)
-    found = next(one for one in lost if "serviceAccountName" in one.what)
+    found = next(one for one in lost if "subdomain" in one.what)
     assert "engines.jobset.manifest" in found.why
-    assert text.splitlines()[int(found.where.split(":")[1]) - 1].strip() == "serviceAccountName: robot"
+    assert text.splitlines()[int(found.where.split(":")[1]) - 1].strip() == "subdomain: robot"
+
+
+def test_what_a_spec_has_no_words_for_is_carried_as_it_stands() -> None:
+    own = """
+            imagePullSecrets: [{name: hub}]
+            tolerations:"""
+    text = good.JOBSET.replace("\n            tolerations:", own)
+    text = text.replace(
+        "{name: NCCL_DEBUG, value: INFO}", "{name: KEY, valueFrom: {secretKeyRef: {name: hub, key: k}}}"
+    )
+    code = ["{name: code, mountPath: /code, subPath: a}", "{name: code, mountPath: /lib, subPath: b}"]
+    text = text.replace("{name: data, mountPath: /data, readOnly: true}", "\n              - ".join(code))
+    text = text.replace("persistentVolumeClaim: {claimName: scratch}", "configMap: {name: code}")
+    text = text.replace("name: data", "name: code")
+    job, lost = converted(text)
+    assert not [one for one in lost if "env" in one.what or "volume" in one.what]
+    assert job.pod == {
+        "imagePullSecrets": [{"name": "hub"}],
+        "volumes": [{"name": "code", "configMap": {"name": "code"}}],
+    }
+    assert job.container["env"] == [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "k"}}}]
+    assert [one["subPath"] for one in job.container["volumeMounts"]] == ["a", "b"]
 
 
 def test_a_value_that_does_not_fit_a_spec_is_listed_and_the_rest_is_carried() -> None:
@@ -181,7 +201,9 @@ def lost_with(leaf: Field, wrong: object, manifest: Manifest) -> list[Lost]:
     kept = node.value
     object.__setattr__(node, "value", wrong)
     try:
-        return from_manifest(Manifest("m.yaml", manifest.root, manifest.beside))[1]
+        job, lost = from_manifest(Manifest("m.yaml", manifest.root, manifest.beside))
+        as_it_stands = re.search(r"[:-] y$", dump(job.model_copy(update={"env": {}})), re.M)
+        return [Lost("m.yaml:999:1", "in the spec as it stands", "")] if as_it_stands else lost
     except SpecError as error:
         return [Lost("m.yaml:999:1", str(error), "")]
     finally:

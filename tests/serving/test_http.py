@@ -120,6 +120,21 @@ def test_bad_input_is_told_in_the_shape_of_openai(service: Serving, body: Any, s
     assert message in told["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("/v1/completions", b"[1]", 400, "the body must be a JSON object, sent with Content-Type: application/json"),
+        ("/v1/completions", None, 405, "GET is not served at /v1/completions; allowed is POST"),
+        ("/v1/embeddings", {"input": "a"}, 404, "nothing is served at /v1/embeddings; there is "),
+    ],
+)
+def test_what_is_asked_in_the_wrong_way_or_place_is_told_the_right_one(
+    service: Serving, path: str, body: Any, status: int, message: str
+) -> None:
+    found, told = service.ask(path, body, **HELD)
+    assert (found, told["error"]["message"].startswith(message)) == (status, True)
+
+
 def test_a_body_of_50_mb_is_refused_and_not_kept(service: Serving) -> None:
     status, told = service.ask("/v1/completions", b'{"prompt": "' + b"a" * 50_000_000 + b'"}', **HELD)
     assert (status, told["error"]["code"]) == (413, "body_too_large")

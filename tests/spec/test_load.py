@@ -327,6 +327,11 @@ def test_a_kind_that_is_not_served_is_told_what_is(kind: str, message: str) -> N
         ("---\n", "2:1: the file is empty; 'allranks init' writes a starter"),
         ("- a\n", "1:1: found a list; a spec is a mapping, lines of 'name: value'"),
         ("hello\n", "1:1: found text; a spec is a mapping, lines of 'name: value'"),
+        (
+            "kind: MPIJob\napiVersion: kubeflow.org/v2beta1\n",
+            "2:1: found apiVersion, so this is a manifest and no spec; "
+            "what holds a gang becomes one by: allranks convert FILE > job.yaml",
+        ),
         (HEAD + "---\n" + HEAD, "4:1: a second document starts here; a file holds one"),
         (HEAD + "env:\n\tA: 1\n", "5:1: found a tab; YAML is indented with spaces only"),
         (HEAD + "env: &x {}\n", "4:6: found the anchor '&x'; a spec has none: write the value out"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from click.shell_completion import CompletionItem
 from allranks import engines
 from allranks.cli import say
 from allranks.engines.engine import ONLY_REMEMBERED, CanRecall, Engine
-from allranks.errors import EngineError, NotFound, Unreachable, UsageError
+from allranks.errors import EngineError, NotFound, Unreachable, UsageError, no_run
 from allranks.node.status import Status
 
 
@@ -85,7 +86,7 @@ def pick_living(name: str | None) -> tuple[Engine, Status]:
 
 def _named(name: str) -> tuple[Engine, Status]:
     """One that is there comes before one that is only remembered: another engine may have had the name before."""
-    missing: list[NotFound] = []
+    missing: list[tuple[Engine, NotFound]] = []
     silent: dict[str, EngineError] = {}
     remembered: list[tuple[Engine, Status]] = []
     for engine in _in_turn(name):
@@ -95,7 +96,7 @@ def _named(name: str) -> tuple[Engine, Status]:
                 return engine, status
             remembered.append((engine, status))
         except NotFound as error:
-            missing.append(error)
+            missing.append((engine, error))
         except EngineError as error:
             silent[str(error)] = error
     if remembered:
@@ -103,8 +104,17 @@ def _named(name: str) -> tuple[Engine, Status]:
     for unseen in silent.values():
         if isinstance(unseen, Unreachable) and unseen.run:
             raise unseen
-    said = str(missing[0]) if missing else f"no run named {name}"
-    raise NotFound("\n".join([said, *(f"It may be elsewhere: {why}" for why in silent)]))
+    raise NotFound("\n".join([str(_no_run(name, missing)), *(f"It may be elsewhere: {why}" for why in silent)]))
+
+
+def _no_run(name: str, missing: list[tuple[Engine, NotFound]]) -> NotFound:
+    """Which runs there are where this one is not: the name may be misspelt, or the namespace another."""
+    runs: list[Status] = []
+    for engine, _ in missing:
+        with suppress(EngineError):  # what it cannot list only the hint lacks
+            runs += engine.list()
+    names = [run.name for run in sorted(runs, key=lambda run: run.started, reverse=True)]
+    return no_run(name, names, [*dict.fromkeys(error.place for _, error in missing if error.place)])
 
 
 def _in_turn(name: str) -> list[Engine]:

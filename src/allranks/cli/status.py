@@ -60,7 +60,7 @@ def show(status: Status, console: Console) -> None:
         console.print(f"note: {note}", soft_wrap=True)
     for cause in status.causes:
         console.print(f"\nattempt {cause.attempt} ({words.local_time(cause.at)}): {cause.message}", soft_wrap=True)
-        for line in words.explained(cause):
+        for line in words.explained(cause, status.name):
             console.print(line, soft_wrap=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from pathlib import Path
 
 from allranks.cli.lines import tame
 from allranks.node.cause import Cause, moment
@@ -82,7 +83,7 @@ def ending(status: Status) -> Iterator[str]:
     """The last lines of ``run``: how it ended, and why, with all that is needed to look further."""
     yield _verdict(status)
     if status.causes and status.phase != "succeeded":
-        yield from explained(status.causes[-1])
+        yield from explained(status.causes[-1], status.name)
 
 
 def _verdict(status: Status) -> str:
@@ -99,8 +100,8 @@ def outcome(command: CommandStatus) -> str:
     return f"{command.line}: {command.phase}, {tries}{code}"
 
 
-def explained(cause: Cause) -> Iterator[str]:
-    """A cause with its last lines, the errors that only followed from it, and the full log."""
+def explained(cause: Cause, run: str) -> Iterator[str]:
+    """A cause with its last lines, the errors that only followed from it, and the full log, or who shows it."""
     for line in cause.tail:
         yield f"  | {tame(line)}"
     for other in cause.secondary[:4]:
@@ -108,7 +109,9 @@ def explained(cause: Cause) -> Iterator[str]:
     if len(cause.secondary) > 4:
         yield f"secondary: {len(cause.secondary) - 4} more ranks"
     if cause.log:
-        yield f"full log: {cause.log}"
+        rank = "" if cause.rank is None else f" --rank {cause.rank}"
+        shown = f"allranks logs {run} --attempt {cause.attempt}{rank}"  # the path may be one of a pod's
+        yield f"full log: {cause.log if Path(cause.log).exists() else shown}"
 
 
 def state(rank: RankStatus) -> str:

@@ -48,7 +48,7 @@ WHY = {
     "labels": "the engine sets its own labels",
 }
 
-AMOUNT = re.compile(r"\.(?:limits|requests)\.[^\[\]]+$")
+AMOUNT = re.compile(r"\.(?:(?:limits|requests)\.[^\[\]]+|sizeLimit)$")
 WHOLE_NUMBER = "a whole number, 0 or more"
 WANTED = dict.fromkeys(
     ["replicas", "nprocPerNode", "slotsPerWorker", "parallelism", "completions", "numNodes", "numProcPerNode",
@@ -104,6 +104,13 @@ class Draft:
                 self.lose(one, unfit)
             else:
                 self.take(one)
+
+    def fits(self, whole: Field) -> bool:
+        """Whether nothing in this is of a wrong type; what is, is lost, and the whole with it."""
+        unfit = [(one, why) for one in whole.walk() if (why := _unfit(one))]
+        for one, why in unfit:
+            self.lose(one, why)
+        return not unfit
 
     def set(self, path: str, value: Any, origin: Field | None = None) -> None:
         """Carry a value; ``path`` is dotted, such as ``resources.gpus``."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from allranks.convert.draft import SHM_NEEDS_A_SIZE, Draft
+from allranks.convert.draft import Draft
 from allranks.manifest.field import Field
 from allranks.manifest.gang import GPU, NETWORKS, Role
 from allranks.manifest.launch import FOUND_BY_US
@@ -29,6 +30,16 @@ KUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
 KAI = "kai.scheduler/queue"
 VOLCANO = "scheduling.volcano.sh/queue-name"
+WHOLE = {
+    "pod": (
+        "imagePullSecrets", "serviceAccountName", "automountServiceAccountToken", "securityContext", "affinity",
+        "topologySpreadConstraints", "schedulerName", "runtimeClassName", "hostNetwork", "hostIPC", "dnsPolicy",
+        "dnsConfig", "hostAliases", "resourceClaims", "initContainers",
+    ),
+    "container": ("securityContext", "imagePullPolicy"),
+}  # fmt: skip
+"""What a spec takes as it stands: fields that say nothing of ranks, and that no engine sets from elsewhere."""
+NAMED_BY_US = re.compile(r"allranks(-.*)?|volume-\d+")
 # Set for ranks by whoever starts them.
 LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "I_MPI_", "HYDRA_", "PET_", "ALLRANKS_")
 
@@ -43,6 +54,7 @@ def carry_pod(draft: Draft, role: Role) -> None:
     carry_resources(draft, role)
     _volumes(draft, pod, container)
     _schedule(draft, pod)
+    _whole(draft, pod, container)
     carry_annotations(draft, role.template["metadata"])
     if (grace := pod["terminationGracePeriodSeconds"]).number is not None:
         draft.set("failure.grace", f"{grace.number}s", grace)
@@ -53,8 +65,28 @@ def _simple(draft: Draft, origin: Field, path: str) -> None:
         draft.set(path, origin.text, origin)
 
 
+def _whole(draft: Draft, pod: Field, container: Field) -> None:
+    for part, fields in (("pod", pod), ("container", container)):
+        for name in WHOLE[part]:
+            if (origin := fields[name]) and origin.path not in draft.taken and draft.fits(origin):
+                draft.put((part, name), _plain(origin), origin)
+
+
+def _plain(origin: Field) -> Any:
+    return origin.node.plain() if origin.node else None
+
+
+def _entry(draft: Draft, part: str, name: str, entry: dict[str, Any], origin: Field) -> None:
+    """Carry one entry of a list below ``pod`` or ``container``; one that is there already is not written twice."""
+    if not draft.fits(origin):
+        return
+    entries = draft.fields.setdefault(part, {}).setdefault(name, [])
+    entries += [] if entry in entries else [entry]
+    draft.take(origin)
+
+
 def carry_env(draft: Draft, container: Field) -> None:
-    """Variables with a value, and whole Secrets and ConfigMaps; a key of a Secret has no field of its own."""
+    """Variables with a value, and whole Secrets and ConfigMaps; what Kubernetes fills in stays the container's."""
     for entry in container["env"].items:
         name, value = entry["name"].text, entry["value"]
         if not name:
@@ -62,7 +94,7 @@ def carry_env(draft: Draft, container: Field) -> None:
         elif name in OURS or name.startswith(LAUNCHERS):
             draft.lose(entry, FOUND_BY_US, f"the variable {name}")
         elif entry["valueFrom"]:
-            draft.lose(entry, "a spec takes whole Secrets and ConfigMaps: env_from", f"the variable {name}")
+            _entry(draft, "container", "env", {"name": name, "valueFrom": _plain(entry["valueFrom"])}, entry)
         elif value and not value.is_scalar:
             draft.lose(entry, "a variable's value is text", f"the variable {name}")
         elif "$(" in value.text:
@@ -103,32 +135,37 @@ def _volumes(draft: Draft, pod: Field, container: Field) -> None:
     sources = {volume["name"].text: volume for volume in pod["volumes"].items}
     for mount in container["volumeMounts"].items:
         source, path = sources.get(mount["name"].text, Field(None)), mount["mountPath"].text
-        if path == SHM and source["emptyDir"].is_mapping:
-            if size := source.at("emptyDir", "sizeLimit").text:
-                draft.set("resources.shm", size, source)
-                draft.take(mount)
-            else:
-                draft.lose(mount, SHM_NEEDS_A_SIZE, f"{SHM} without a size")
-                draft.take(source)
-            continue
-        draft.take_fit(mount["readOnly"])
         claim, host = source.at("persistentVolumeClaim", "claimName").text, source.at("hostPath", "path").text
-        extras = set(mount.fields) - {"name", "mountPath", "readOnly"}
-        if not (claim or host) or extras:
-            why = (
-                f"a spec's volume has no {', '.join(sorted(extras))}"
-                if extras
-                else "volumes are claims or host folders"
-            )
-            draft.lose(mount, why, f"the volume at {path or '?'}")
+        if path == SHM and (size := source.at("emptyDir", "sizeLimit").text):
+            draft.set("resources.shm", size, source)
+            draft.take(mount)
+        elif not source or not path:
+            draft.lose(mount, "no volume of the pod has this name", f"the volume at {path or '?'}")
+        elif not (claim or host) or set(mount.fields) - {"name", "mountPath", "readOnly"}:
+            _own_volume(draft, source, mount)
+        else:
+            draft.take_fit(mount["readOnly"])
+            read_only = mount["readOnly"].is_true or source.at("persistentVolumeClaim", "readOnly").is_true
+            values = {"claim": claim or None, "host": None if claim else host, "path": path, "read_only": read_only}
+            _add(draft, "volumes", Volume, values, mount)
+            if kind := source.at("hostPath", "type"):
+                draft.lose(kind, "a host's folder must be there already")
             draft.take(source)
-            continue
-        values = {"claim": claim or None, "host": None if claim else host, "path": path}
-        read_only = mount["readOnly"].is_true or source.at("persistentVolumeClaim", "readOnly").is_true
-        _add(draft, "volumes", Volume, values | {"read_only": read_only}, mount)
-        if kind := source.at("hostPath", "type"):
-            draft.lose(kind, "a host's folder must be there already")
+    for source in sources.values():  # what init containers alone mount
+        if source.path not in draft.taken and pod["initContainers"]:
+            _own_volume(draft, source)
+
+
+def _own_volume(draft: Draft, source: Field, mount: Field | None = None) -> None:
+    """Carry a volume that a spec has no words for as it stands, beside those that allranks makes."""
+    name = source["name"].text
+    if NAMED_BY_US.fullmatch(name):
+        draft.lose(mount or source, f"allranks has a volume {name} of its own: give this one another name")
         draft.take(source)
+        return
+    _entry(draft, "pod", "volumes", _plain(source), source)
+    if mount:
+        _entry(draft, "container", "volumeMounts", _plain(mount), mount)
 
 
 def _add(

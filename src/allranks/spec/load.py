@@ -118,6 +118,9 @@ def _foreign(root: Node) -> Problem | None:
     if not isinstance(root.value, dict):
         found = "a list" if isinstance(root.value, list) else "text"
         return Problem(root.position, f"found {found}; a spec is a mapping, lines of 'name: value'")
+    if "apiVersion" in root.value:
+        way_out = "what holds a gang becomes one by: allranks convert FILE > job.yaml"
+        return Problem(root.keys["apiVersion"], f"found apiVersion, so this is a manifest and no spec; {way_out}")
     return None
 
 

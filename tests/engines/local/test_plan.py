@@ -54,10 +54,12 @@ def test_workdir_is_the_folder_of_the_spec_and_a_relative_one_starts_there(tmp_p
 
 
 def test_a_workdir_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=f"^workdir does not exist: {tmp_path}/nowhere$"):
+    with pytest.raises(
+        SpecError, match=f"^workdir does not exist: {tmp_path}/nowhere; engine local starts ranks in a f"
+    ):
         document(tmp_path, workdir="nowhere")
     (tmp_path / "file").touch()
-    with pytest.raises(SpecError, match=f"^workdir is not a folder: {tmp_path}/file$"):
+    with pytest.raises(SpecError, match=f"^workdir is not a folder: {tmp_path}/file; engine local starts ranks in a f"):
         document(tmp_path, workdir="file")
 
 

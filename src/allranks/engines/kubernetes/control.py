@@ -272,8 +272,11 @@ class KubernetesEngine:
             return client, main
         if (seen := self._remembered(client, name, spaces)) is not None:
             return client, seen
-        raise NotFound(f"no run named {name}: namespace {client.namespace} of context {context} has no "
-                       f"{self.kind.kind} of that name that allranks made; see: allranks list")  # fmt: skip
+        place = f"namespace {client.namespace} of context {context}"
+        missing = NotFound(f"no run named {name}: {place} has no {self.kind.kind} of that name that allranks made; "
+                           "see: allranks list")  # fmt: skip
+        missing.place = place
+        raise missing
 
     def _remembered(self, client: Client, name: str, spaces: Sequence[str]) -> kept.Seen | None:
         found = (kept.read(client.access.context, space, name) for space in spaces)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 NAMES = ("name", "mountPath", "key")
-"""By the first of these that all entries of two lists have, they are matched with each other."""
+"""By the first of these that tells all entries of two lists apart they are matched with each other."""
 
 
 class Explained(dict[str, Any]):
@@ -39,6 +39,11 @@ def merge(base: Any, patch: Any) -> Any:
 
     >>> merge([{"name": "a", "x": 1}, {"name": "b"}], [{"name": "a", "y": 2}, {"name": "c"}])
     [{'name': 'a', 'x': 1, 'y': 2}, {'name': 'b'}, {'name': 'c'}]
+
+    By the first of the three that is no entry's twice, so that one volume can be mounted in two places:
+
+    >>> merge([{"name": "v", "mountPath": "/a"}], [{"name": "v", "mountPath": p} for p in ("/b", "/c")])
+    [{'name': 'v', 'mountPath': '/a'}, {'name': 'v', 'mountPath': '/b'}, {'name': 'v', 'mountPath': '/c'}]
 
     Any other list, and anything of another type, takes the place of what was there:
 
@@ -74,7 +79,12 @@ def _merge_mappings(base: dict[str, Any], patch: dict[str, Any]) -> dict[str, An
 def _name_of_entries(base: list[Any], patch: list[Any]) -> str:
     entries = [*base, *patch]
     mappings = bool(base and patch) and all(isinstance(entry, dict) for entry in entries)
-    return next((name for name in NAMES if mappings and all(name in entry for entry in entries)), "")
+    had = [name for name in NAMES if mappings and all(name in entry for entry in entries)]
+    return next((name for name in had if _tells_apart(base, name) and _tells_apart(patch, name)), (had or [""])[0])
+
+
+def _tells_apart(entries: list[Any], name: str) -> bool:
+    return len({str(entry[name]) for entry in entries}) == len(entries)
 
 
 def _merge_lists(base: list[Any], patch: list[Any], name: str) -> list[Any]:

@@ -155,7 +155,7 @@ def _told(pod: Pod, waiting: Mapping[str, Any], image: str) -> str:
         return f"image {image} cannot be pulled: {_innermost(message) or reason}"
     missing = re.search(r'(configmap|secret) "([^"]+)" not found', message)
     if missing:
-        return f"there is no {missing[1]} {missing[2]} in its namespace, and env_from needs it"
+        return f"there is no {missing[1]} {missing[2]} in its namespace, and the ranks' variables need it"
     return _no_python(message, pod) or f"{reason}: {message}".strip(": ")
 
 

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,7 @@ from allranks.engines.local.rundir import (
     submit_lock,
     until,
 )
-from allranks.errors import EngineError, NotFound
+from allranks.errors import EngineError, no_run
 from allranks.node.cancel import write_cancel
 from allranks.node.environment import clean
 from allranks.node.files import write_whole
@@ -154,12 +153,7 @@ def find(name: str) -> RunDir:
     run = RunDir(runs_home() / name)
     if _NAME.fullmatch(name) and run.plan.exists():
         return run
-    shown = name if name.isprintable() and len(name) <= 60 else f"{name[:60]!r}..."
-    names = [run.name for run in all_runs()]
-    near = get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    there = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-    raise NotFound(f"no run named {shown}{hint}; " + (f"runs here: {there}" if names else "there are no runs here"))
+    raise no_run(name, [run.name for run in all_runs()])
 
 
 def _listed(run: RunDir) -> Status:

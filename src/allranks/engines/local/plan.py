@@ -100,7 +100,7 @@ def _workdir(job: Job, folder: Path) -> Path:
     workdir = Path(os.path.abspath(folder / os.path.expanduser(job.workdir or "")))
     if not workdir.is_dir():
         what = "is not a folder" if workdir.exists() else "does not exist"
-        raise SpecError(f"workdir {what}: {workdir}")
+        raise SpecError(f"workdir {what}: {workdir}; engine local starts ranks in a folder of this machine")
     return workdir
 
 

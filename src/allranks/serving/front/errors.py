@@ -69,10 +69,14 @@ async def on_refused(_: Request, error: Exception) -> JSONResponse:
     return answer(error)
 
 
-async def on_invalid(_: Request, error: Exception) -> JSONResponse:
+async def on_invalid(request: Request, error: Exception) -> JSONResponse:
     """Say the first thing that is wrong with a body, by the name of its field."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
+    if tuple(first["loc"]) == ("body",) and first["type"] in ("missing", "model_attributes_type"):
+        sent = request.headers.get("content-type", "none")[:60]
+        said = f"the body must be a JSON object, sent with Content-Type: application/json; found Content-Type: {sent}"
+        return answer(Refused(NO_REQUEST, said))
     place = [str(part) for part in first["loc"] if part not in ("body", "query")]
     if first["type"] == "json_invalid":
         return answer(Refused(NO_REQUEST, f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}"))
@@ -83,10 +87,18 @@ async def on_invalid(_: Request, error: Exception) -> JSONResponse:
     return answer(Refused(NO_REQUEST, f"{named}: {said}" if named else said, place[0] if place else None))
 
 
-async def on_http(_: Request, error: Exception) -> JSONResponse:
+async def on_http(request: Request, error: Exception) -> JSONResponse:
     """What the framework refuses: unknown paths, wrong methods, bodies that are no text."""
     assert isinstance(error, HTTPException)
-    refused = Refused(error.status_code, str(error.detail))
+    path, said = request.url.path[:60], str(error.detail)
+    if error.status_code == 404:
+        served = sorted({str(getattr(route, "path", "")) for route in request.app.routes})
+        said = f"nothing is served at {path}; there is {', '.join(served)}"
+    if error.status_code == 405:
+        here = [route for route in request.app.routes if getattr(route, "path", "") == request.url.path]
+        methods = sorted({method for route in here for method in getattr(route, "methods", None) or ()})
+        said = f"{request.method} is not served at {path}; allowed is {' or '.join(methods)}"
+    refused = Refused(error.status_code, said)
     response = answer(refused)
     response.headers.update(error.headers or {})
     return response
