@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from allranks.spec.field import KUBERNETES, EnvName, Memory, Part, Run, Text, Word, about
-from allranks.spec.job import Gang, Job, Surroundings
+from allranks.spec.job import Failure, Gang, Job, Surroundings
 from allranks.spec.units import Quantity
 
 SECRET_KEY = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[-._a-zA-Z0-9]{1,253}$"
@@ -88,8 +88,18 @@ class Serving(Gang):
     ] = None
 
 
+class ServiceFailure(Failure):
+    """As a job's; a service outlives more, as it is there for longer."""
+
+    restarts: Annotated[int, about("How many times the whole gang is started again, a count.", ge=0, le=1_000_000)] = (
+        1000
+    )
+
+
 class Service(Surroundings, Serving):
     """A gang of ``nodes`` times ``ranks`` processes that answer HTTP requests on node 0 until they are told to end."""
+
+    failure: Annotated[ServiceFailure, about("What happens when a rank or a node is lost.")] = ServiceFailure()
 
     @model_validator(mode="after")
     def _serves_one_thing(self) -> Service:
@@ -105,7 +115,9 @@ class Service(Surroundings, Serving):
     def gang(self, run: tuple[str, ...] | None = None) -> ServingGang:
         """The job that is the service's gang; ``run`` is the command of a rank that serves ``model``."""
         shared = {name: getattr(self, name) for name in self.model_fields_set & set(Job.model_fields)}
-        return ServingGang(**{**shared, "kind": "Job", "run": self.run if run is None else run})
+        return ServingGang(
+            **{**shared, "failure": self.failure, "kind": "Job", "run": self.run if run is None else run}
+        )
 
 
 class ServingGang(Job):
