@@ -78,6 +78,12 @@ def test_of_many_missing_nodes_three_are_named() -> None:
     assert words.awaited(one) == "0 of 5 nodes there; waiting for digits-0, digits-1, digits-2 and 2 more"
 
 
+def test_why_nobody_has_made_the_pods_is_told() -> None:
+    one = status("pending", nodes=[NodeStatus(n, f"digits-{n}") for n in range(2)])
+    one.reason = "quota small does not allow it"
+    assert words.awaited(one) == "0 of 2 nodes there; quota small does not allow it"
+
+
 def test_notes_are_told_once() -> None:
     news = News()
     assert news.of(status("pending", notes=["one"]), 0) == ["note: one"]

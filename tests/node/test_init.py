@@ -96,6 +96,14 @@ def test_a_container_lays_out_its_run_and_starts_where_its_image_says(tmp_path: 
 
 
 @pytest.mark.gang
+def test_an_interpreter_that_cannot_start_is_told_by_its_rank(tmp_path: Path) -> None:
+    done = run_container(tmp_path, PLACE, sys.executable, "-c", "print(1)", env={"PYTHONHOME": "/nonexistent"})
+    assert done.returncode == 42, done.stderr
+    reason = json.loads((tmp_path / "termination-log").read_text())["reason"]
+    assert "exited with code 1; Fatal Python error: init_fs_encoding" in reason
+
+
+@pytest.mark.gang
 def test_a_container_that_gave_up_does_so_at_once_when_it_is_started_again(tmp_path: Path) -> None:
     first = run_container(tmp_path, PLACE, "sh", "-c", "echo ran >> ran; exit 7")
     words = (tmp_path / "termination-log").read_text()

@@ -140,6 +140,15 @@ def test_what_was_killed_before_the_attempt_explains_nothing(tmp_path: Path) -> 
     assert host.killed(0).kind == "signal"
 
 
+@pytest.mark.parametrize("peak", [2 << 30, 1 << 30])
+def test_a_limit_that_counts_no_hits_is_told_by_what_was_held(tmp_path: Path, peak: int) -> None:
+    host = Host(tmp_path)
+    version_2(host.tree, limit=2 << 30, kills=4, hits=3)
+    (host.tree / "memory.peak").write_text(f"{peak - 4096}\n")
+    expected = "its cgroup's limit is 2.0 GiB, and was nearly used up" if peak == 2 << 30 else "this host's memory"
+    assert expected in host.killed(0).message
+
+
 def test_the_limit_above_and_a_host_without_memory_are_told(tmp_path: Path) -> None:
     host = Host(tmp_path)
     version_2(host.tree, kills=4, hits=3)

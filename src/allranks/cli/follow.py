@@ -106,6 +106,9 @@ class _Following:
                 return None
             if self._cancel:
                 self._cancel.check()
+        if self._cancel:
+            self._cancel.join(LAST_WAIT)  # what it writes down is how the run ended
+            self._cancel.check()
         return self._run.status()
 
     def _go_on(self, number: signal.Signals) -> bool:

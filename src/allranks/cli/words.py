@@ -66,6 +66,9 @@ def awaited(status: Status) -> str:
     there = f"{len(status.nodes) - len(missing)} of {counted(len(status.nodes), 'node')} there"
     if not missing:
         return f"{there}; {status.reason}" if status.reason else there
+    why = status.reason.removeprefix(there).lstrip("; ")
+    if why and not any(node.reason for node in missing):
+        return f"{there}; {why}"  # nobody has made their pods, and only the run's own objects say why
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
     return f"{there}; waiting for {', '.join(map(_named, missing[:3]))}{more}"
 

@@ -132,6 +132,9 @@ def _from_output(code: int, lines: Sequence[str]) -> Tuple[str, str, str]:
         return "exit", "exited with code 0", ""
     found = lastwords.exception(lines)
     if found is None:
+        broke = next((line.strip() for line in lines if line.startswith("Fatal Python error: init_")), "")
+        if broke:  # below it is where its interpreter was, which is nowhere
+            return "exit", f"exited with code {code}; {broke}", broke
         said = lines[-1].strip() if lines else ""
         return (
             "exit",

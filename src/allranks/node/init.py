@@ -36,6 +36,8 @@ from allranks.node.verdict import EXIT_CANTCREAT, EXIT_GIVEN_UP
 
 BACKLOG = 1024
 RESPAWN_PAUSE = 0.5
+BARREN, YOUNG = 3, 60.0
+"""How many zygotes in a row may fail, each in its first seconds, before one is started that imports nothing."""
 CANCEL_MARGIN = 10.0
 LAST_WORDS = 2.0
 RELAY_WAIT = 5.0
@@ -56,6 +58,7 @@ class Init:
         self._born: Dict[int, float] = {}
         self._stopped: Dict[int, float] = {}
         self._zygote: Optional[subprocess.Popen[bytes]] = None
+        self._barren = 0
         self._began = time.monotonic()
         self._end_by: Optional[float] = None
         self._cancelled = False
@@ -117,6 +120,8 @@ class Init:
     def _start_zygote(self) -> None:
         env = base_environment(self.gang, os.environ)
         python, config = interpreter.command_line(self.gang, env)
+        if self._barren >= BARREN:
+            python, config = interpreter.bare(self.gang, self._barren)
         config.update(listen=self._forks.fileno(), lifeline=self._ours)
         self._born[-1] = time.monotonic()
         self._zygote = subprocess.Popen(
@@ -171,6 +176,8 @@ class Init:
                 self._must_end_by(time.monotonic() + LAST_WORDS)
         if self._zygote is not None and self._zygote.poll() is not None and self._agents:
             log(f"the zygote ended with {self._zygote.returncode}; starting it again")
+            failed = self._zygote.returncode > 0 and time.monotonic() - self._born[-1] < YOUNG
+            self._barren = self._barren + 1 if failed else 0
             processes.kill_descendants(os.getpid(), keep={agent.pid for agent in self._agents.values()})
             self._pace(-1)
             self._start_zygote()

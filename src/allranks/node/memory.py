@@ -25,6 +25,7 @@ WINDOW, HOST_WINDOW = 10.0, 2.0
 everybody's processes, so that it must fit more closely."""
 
 UNLIMITED = 2**60
+NEARLY = 0.95
 HELPER_KILLED = re.compile(
     r"killed by signal: Killed|terminated with signal SIGKILL|died with <Signals\.SIGKILL|BrokenProcessPool"
     r"|DataLoader worker .* exited unexpectedly|exit ?code:? -9|exited with code 137"
@@ -56,6 +57,12 @@ class Group:
         if self.version == 2:
             return _counter(os.path.join(self.folder, "memory.events"), "oom")
         return _number(os.path.join(self.folder, "memory.failcnt"))
+
+    @property
+    def was_full(self) -> bool:
+        """Whether it has ever held nearly all that its limit allows, by its own word."""
+        peak = _number(os.path.join(self.folder, ("memory.max_usage_in_bytes", "memory.peak")[self.version - 1]))
+        return peak is not None and self.limit is not None and peak >= self.limit * NEARLY
 
     @property
     def limit(self) -> Optional[int]:
@@ -234,6 +241,9 @@ class Memory:
             if group.limit is not None and (group.hits or 0) > self._hits[group]:
                 whose = "its cgroup's limit" if group is chain[0] else f"the limit of the cgroup {group.name} above it"
                 return f"{whose} is {in_words(group.limit)}"
+        for group in chain:  # sandboxes such as gVisor count kills, and not how often the limit was met
+            if group.was_full:
+                return f"its cgroup's limit is {in_words(group.limit or 0)}, and was nearly used up"
         total = re.search(r"^MemTotal: *(\d+) kB", _read(os.path.join(self._root, "proc/meminfo")), re.MULTILINE)
         return "this host's memory" + (f" of {in_words(int(total[1]) * 1024)}" if total else "") + " was used up"
 

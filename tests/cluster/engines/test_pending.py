@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 import time
 from typing import Any
 
 import pytest
 
-from tests.cluster.engines.conftest import ENGINES, Space
+from tests.cluster.engines.conftest import ENGINES, PATIENCE, Space
 from tests.cluster.engines.kubectl import apply, kubectl
 from tests.cluster.images.kinds import BASE
 
@@ -119,3 +122,13 @@ def nothing_left(space: Space) -> bool:
             return False
         time.sleep(0.5)
     return True
+
+
+def test_a_gang_that_cannot_start_and_is_ended_by_a_signal_says_so(space: Space) -> None:
+    words = [sys.executable, "-m", "allranks", "run", "--engine", "jobset", str(space.spec(image="nowhere.invalid/x"))]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as command:
+        assert command.stderr
+        assert next(line for line in command.stderr if "waiting for" in line)
+        command.send_signal(signal.SIGINT)
+        _, err = command.communicate(timeout=PATIENCE)
+    assert (command.returncode, err.strip().rpartition(": ")[2]) == (130, "cancelled by Ctrl-C")

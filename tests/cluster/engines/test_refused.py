@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import http.server
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -78,6 +81,34 @@ def test_what_is_left_is_told_where_the_api_server_vanishes(
     command = done.stderr.rpartition("remove them with: kubectl ")[2].split()
     kubectl(*command)
     assert left(space) == [], done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_the_api_server_makes_an_object_leaves_nothing(
+    space: Space, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    made, ended = threading.Event(), threading.Event()
+
+    def handle(one: Between) -> None:
+        if one.command == "POST" and not made.is_set():
+            one.ask()
+            made.set()
+            ended.wait(60)
+            one.vanish()
+        else:
+            one.pass_on()
+
+    with between(space.folder / "slow", handle) as path:
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        words = [sys.executable, "-m", "allranks", "run", "--engine", "jobset", str(space.spec())]
+        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as command:
+            assert made.wait(60)
+            command.send_signal(number)
+            _, err = command.communicate(timeout=60)
+            ended.set()
+    assert (command.returncode, err.strip()) == (128 + number, "")
+    monkeypatch.setenv("KUBECONFIG", str(space.cluster.kubeconfig))
+    assert left(space) == []
 
 
 def left(space: Space) -> list[str]:

@@ -92,6 +92,25 @@ def test_what_is_no_list_of_entries_is_named(tmp_path: Path, fields: dict[str, A
         load(write(tmp_path / "config", **fields))
 
 
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        ({"exec": "login"}, "allowed is a mapping with 'command'"),
+        ({"exec": {"command": "true", "args": "-c"}}, "args is a list of words"),
+        ({"exec": {"command": "true", "env": {"A": "1"}}}, "env one of entries with 'name' and 'value'"),
+        ({"exec": {"command": "true"}}, "true gave no credentials: what it printed is no JSON"),
+        ({"exec": {"command": "echo", "args": ["[]"]}}, "echo gave no credentials: what it printed is no JSON"),
+        ({"token": ["secret"]}, "found token as a list, allowed is text"),
+        ({"client-certificate-data": "!!!"}, "client-certificate-data is no base64"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else json.dumps(value),
+)
+def test_what_is_not_what_a_kubeconfig_has_there_is_told(tmp_path: Path, user: dict[str, Any], words: str) -> None:
+    with pytest.raises(EngineError) as error:
+        load(write(tmp_path / "config", users=[{"name": "u", "user": user}])).tls()
+    assert words in str(error.value)
+
+
 def test_a_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="Is a directory"):
         load(tmp_path)

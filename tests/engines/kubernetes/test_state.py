@@ -10,7 +10,7 @@ import pytest
 
 from allranks.engines.kubernetes import delivery
 from allranks.engines.kubernetes.pods import Pod
-from allranks.engines.kubernetes.reasons import Events, why_waiting
+from allranks.engines.kubernetes.reasons import Events, told, why_waiting
 from allranks.engines.kubernetes.state import Sight, compose, listed
 from allranks.node.cause import Cause
 from allranks.node.status import NodeStatus, Status
@@ -43,6 +43,35 @@ def test_a_pod_that_stays_on_a_lost_node_is_told_with_the_way_to_free_it() -> No
     assert why_waiting(lost, Events((), "gang")) == (
         "it stays Terminating because node host-1 is lost; free it with: "
         "kubectl -n ns delete pod gang-1 --grace-period=0 --force"
+    )
+
+
+def test_a_sidecar_is_neither_the_ranks_container_nor_waited_for() -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": "not found"}
+    one = pod(1, {"waiting": waiting})
+    ours = {**one.spec["containers"][0], "volumeMounts": [{"name": "allranks", "mountPath": delivery.CODE}]}
+    one.spec["containers"] = [{"name": "proxy", "image": "p"}, ours]
+    one.spec["initContainers"] = [{"name": "mesh", "image": "m", "restartPolicy": "Always"}]
+    begun = {"name": "mesh", "started": True, "state": {"running": {}}}
+    one.raw["status"]["initContainerStatuses"] = [begun]
+    assert one.container == "ranks"
+    assert why_waiting(one, Events((), "gang")) == "image i cannot be pulled: not found"
+    begun["started"] = False
+    assert why_waiting(one, Events((), "gang")) == "init container mesh is running"
+
+
+def test_pods_that_pod_security_lets_in_nowhere_are_told_what_to_set() -> None:
+    message = (
+        'Error creating: pods "gang-w-0-0-x" is forbidden: violates PodSecurity "restricted:latest": '
+        'allowPrivilegeEscalation != false (container "ranks" must set securityContext.allowPrivilegeEscalation=false)'
+        ', runAsNonRoot != true (pod or container "ranks" must set securityContext.runAsNonRoot=true), '
+        'restricted volume types (volume "volume-0" uses restricted volume type "hostPath")'
+    )
+    assert told({"reason": "FailedCreate", "message": message, "metadata": {}}) == (
+        "its namespace's Pod Security level restricted lets in no such pods: must set "
+        "securityContext.allowPrivilegeEscalation=false, must set securityContext.runAsNonRoot=true, "
+        'restricted volume types (volume "volume-0" uses restricted volume type "hostPath"); '
+        "set that in the spec's 'container' and 'pod'"
     )
 
 

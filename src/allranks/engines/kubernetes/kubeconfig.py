@@ -36,6 +36,10 @@ NO_PEM = {
     "client-certificate": "it, or its client-key, is no PEM, or they do not belong together",
 }
 
+PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+TEXTS = (*PATHS, "certificate-authority-data", "client-certificate-data", "client-key-data", "server", "proxy-url",
+         "tls-server-name", "token", "username", "password", "cluster", "user", "namespace")  # fmt: skip
+
 
 class NoKubeconfig(EngineError):
     """Nothing says which cluster there is."""
@@ -178,7 +182,25 @@ def _entries(listed: object, where: str, singular: str) -> Iterator[tuple[str, d
         content = entry.get(singular) or {} if isinstance(entry, dict) else None
         if not isinstance(content, dict):
             raise EngineError(f"{where}: found {entry!r}, allowed is an entry with 'name' and a mapping {singular!r}")
+        _must_be_readable(content, f"{where}: {entry.get('name')}")
         yield str(entry.get("name")), content
+
+
+def _must_be_readable(content: Mapping[str, Any], where: str) -> None:
+    """Raises EngineError for what is no text, or no mapping, where kubeconfigs have one."""
+    plugin = content.get("exec") or {}
+    for name in TEXTS:
+        if not isinstance(content.get(name) or "", str | int | float):
+            raise EngineError(f"{where}: found {name} as a {type(content[name]).__name__}, allowed is text; {ANEW}")
+    if not isinstance(plugin, dict):
+        raise EngineError(f"{where}: found exec: {plugin!r}, allowed is a mapping with 'command'; {ANEW}")
+    if not isinstance(plugin.get("args") or [], list) or not all(map(_is_variable, plugin.get("env") or ())):
+        raise EngineError(f"{where}: exec: args is a list of words, and env one of entries with 'name' and 'value'; "
+                          f"{ANEW}")  # fmt: skip
+
+
+def _is_variable(entry: object) -> bool:
+    return isinstance(entry, dict) and {"name", "value"} <= set(entry)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -204,8 +226,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _absolute(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Paths in a kubeconfig start from its own folder."""
-    paths = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
-    return {name: str(folder / value) if name in paths and value else value for name, value in content.items()}
+    return {name: str(folder / str(value)) if name in PATHS and value else value for name, value in content.items()}
 
 
 def _chosen(config: dict[str, Any], where: str) -> Access:
@@ -238,14 +259,21 @@ def _named(config: dict[str, Any], plural: str, name: str, where: str) -> dict[s
 @contextmanager
 def _file(content: Mapping[str, Any], name: str) -> Iterator[str | None]:
     """The path of what a kubeconfig holds as a file, or as data: then in a file of our own for this moment."""
-    data = content.get(f"{name}-data")
+    data = str(content.get(f"{name}-data") or "")
     if not data:
         yield content.get(name)
         return
     with tempfile.NamedTemporaryFile(prefix="allranks-") as file:
-        file.write(data.encode() if "-----" in data else base64.b64decode(data))
+        file.write(data.encode() if "-----" in data else _decoded(data, f"{name}-data"))
         file.flush()
         yield file.name
+
+
+def _decoded(data: str, name: str) -> bytes:
+    try:
+        return base64.b64decode("".join(data.split()), validate=True)
+    except ValueError as error:
+        raise EngineError(f"the kubeconfig's {name} is no base64 ({error}); {ANEW}") from error
 
 
 # Credential plugins (client-go's exec: github.com/kubernetes/design-proposals-archive, auth/kubectl-exec-plugins.md)
@@ -265,20 +293,23 @@ def _ask_plugin(plugin: Mapping[str, Any], access: Access) -> dict[str, Any]:
             env={**os.environ, **added, "KUBERNETES_EXEC_INFO": json.dumps(info)},
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PLUGIN_TIMEOUT, check=True,
         )  # fmt: skip
-        status = json.loads(asked.stdout)["status"]
+        status = dict(json.loads(asked.stdout)["status"])
     except FileNotFoundError:
         hint = plugin.get("installHint") or f"install it, or put it on PATH: {name}"
         raise EngineError(f"context {access.context}: no credential plugin {name}; {hint}") from None
     except subprocess.CalledProcessError as error:
         said = (error.stderr.strip().splitlines() or [f"it ended with {error.returncode}"])[-1]
         raise EngineError(f"context {access.context}: {name} gave no credentials: {said}") from error
-    except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
+        raise EngineError(f"context {access.context}: {name} gave no credentials: what it printed is no JSON with a "
+                          "'status' (ExecCredential)") from error  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineError(f"context {access.context}: {name} gave no credentials: {error}") from error
     issued = {
-        "token": status.get("token", ""),
-        "client-certificate-data": status.get("clientCertificateData", ""),
-        "client-key-data": status.get("clientKeyData", ""),
-        "until": _moment(status.get("expirationTimestamp", "")),
+        "token": str(status.get("token") or ""),
+        "client-certificate-data": str(status.get("clientCertificateData") or ""),
+        "client-key-data": str(status.get("clientKeyData") or ""),
+        "until": _moment(str(status.get("expirationTimestamp") or "")),
     }
     return {name: value for name, value in issued.items() if value}
 

@@ -74,8 +74,14 @@ class Pod:
 
     @property
     def container(self) -> str:
-        """The ranks' container: the first one."""
-        return str(self.spec["containers"][0]["name"])
+        """The ranks' container's name."""
+        return str(self.ranks["name"])
+
+    @property
+    def ranks(self) -> Object:
+        """The ranks' container: the one that our files are in; else the first. Webhooks put others before it."""
+        containers: list[Object] = self.spec["containers"]
+        return next(filter(_has_agent, containers), containers[0])
 
     def agent(self, verb: str, *words: str) -> tuple[str, ...]:
         """The command in its container that has the agent do something."""
@@ -129,6 +135,10 @@ class Pod:
     def _container_status(self) -> Object:
         found = self.status.get("containerStatuses") or ()
         return next((one for one in found if one.get("name") == self.container), {})
+
+
+def _has_agent(container: Object) -> bool:
+    return any(mount.get("mountPath") == delivery.CODE for mount in container.get("volumeMounts") or ())
 
 
 def read_record(text: str) -> Status | None:

@@ -51,6 +51,10 @@ def told(event: Object) -> str:
     if quota:
         name, asked, used, limit = (part.rstrip(",") for part in quota.groups())
         return f"quota {name} does not allow it: requested {asked}, used {used}, allowed {limit}"
+    if strict := re.search(r'violates PodSecurity "([^":]+)[^"]*": (.*)', message):
+        wanted = re.sub(r'[^,()]+ \([a-z ]+(?:"[^"]+"(?:, )?)+ must ([^()]*)\)', r" must \1", strict[2]).strip()
+        return short(f"its namespace's Pod Security level {strict[1]} lets in no such pods: {wanted}; set that in the "
+                     "spec's 'container' and 'pod'")  # fmt: skip
     return short(f"{event.get('reason', '')}: {message}".strip(": "))
 
 
@@ -122,8 +126,11 @@ def _unscheduled(pod: Pod) -> str:
 
 
 def _initialising(pod: Pod) -> str:
+    beside = {one["name"] for one in pod.spec.get("initContainers") or () if one.get("restartPolicy") == "Always"}
     for one in pod.status.get("initContainerStatuses") or ():
         state = one.get("state") or {}
+        if one["name"] in beside and one.get("started"):
+            continue  # a sidecar: nothing waits for its end
         if "running" in state:
             return f"init container {one['name']} is running"
         ended = state.get("terminated") or {}
@@ -146,7 +153,7 @@ def _waiting(pod: Pod) -> str:
         return _CREATING
     if waiting.get("reason") == "CrashLoopBackOff":
         return f"its container ended again and again: {_how_ended(pod.last_state.get('terminated') or {}, pod)}"
-    return _told(pod, waiting, str(pod.spec["containers"][0].get("image", "")))
+    return _told(pod, waiting, str(pod.ranks.get("image", "")))
 
 
 def _told(pod: Pod, waiting: Mapping[str, Any], image: str) -> str:
@@ -183,7 +190,7 @@ def _no_python(message: str, pod: Pod) -> str:
     found = re.search(r'exec: "?([^":]+)"?: (stat [^:]+: )?(executable file not found|no such file)', message)
     if not found:
         return ""
-    image = pod.spec["containers"][0].get("image", "")
+    image = pod.ranks.get("image", "")
     if "python" in found[1]:
         return f"image {image} has no {found[1]}, which allranks' agent needs (3.8 or newer): take one that has it"
     return f"image {image} has no {found[1]}"

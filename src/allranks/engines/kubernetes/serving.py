@@ -190,7 +190,7 @@ def answers(client: Client, plan: Plan, node_of: NodeOf) -> bool:
 
 def _says_so(client: Client, pod: Pod) -> bool:
     """A condition may be seconds old, and of a pod that is ready from the start."""
-    probe = pod.spec["containers"][0].get("readinessProbe") or {}
+    probe = pod.ranks.get("readinessProbe") or {}
     command = (probe.get("exec") or {}).get("command") or []
     if "ready" not in command:
         return True  # a probe of the user's own

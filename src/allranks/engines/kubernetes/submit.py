@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from allranks.engines.kubernetes import delivery, name, render
@@ -44,19 +45,26 @@ def submit(client: Client, plan: Plan) -> Object:
 
 def take(client: Client, plan: Plan, files: Mapping[str, Any], namespace: str, made: list[Object]) -> Object:
     """The run's files, which are made first. Where their answer was lost they are known by their mark."""
-    try:
+    with _perhaps_made(files, made):
         return name.take(client, plan, files, namespace)
-    except Unreachable:
-        made.append(dict(files))
-        raise
 
 
 def _create(client: Client, document: Mapping[str, Any], namespace: str, made: list[Object]) -> Object:
-    """An object whose answer was lost may be there: it is undone with the others, or told as left behind."""
-    try:
+    with _perhaps_made(document, made):
         return client.create(document, namespace)
-    except Unreachable:
-        made.append(dict(document))
+
+
+@contextmanager
+def _perhaps_made(document: Mapping[str, Any], made: list[Object]) -> Iterator[None]:
+    """An object whose answer was lost may be there: it is undone with the others, or told as left behind.
+
+    A signal (SystemExit, KeyboardInterrupt) loses it as well as a line that breaks.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Unreachable) or not isinstance(error, EngineError):
+            made.append(dict(document))
         raise
 
 

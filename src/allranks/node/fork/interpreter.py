@@ -42,3 +42,9 @@ def command_line(gang: Gang, env: Mapping[str, str]) -> Tuple[List[str], Dict[st
         "path0": command.path0(gang.workdir, env),
     }  # fmt: skip
     return [python, *command.flags], config
+
+
+def bare(gang: Gang, failed: int) -> Tuple[List[str], Dict[str, Any]]:
+    """Our own interpreter, which nothing of the job's environment can break: its ranks say what is wrong themselves."""
+    why = f"the interpreter that would fork them could not start, {failed} times"
+    return [sys.executable, "-S", "-E"], {"argv": list(gang.argv), "why": why}

@@ -298,7 +298,7 @@ def main(arguments: List[str]) -> int:
     """``zygote CONFIG``: become the user's command line with the hook in front, or serve as we are."""
     config = json.loads(arguments[0])
     _plain_process()
-    why = _why_not_hooked(config)
+    why = config.get("why") or _why_not_hooked(config)
     if not why:
         _start_hooked(config)
     Zygote(config, why).serve()
