@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from allranks.errors import SpecError
@@ -90,3 +92,10 @@ def test_what_cannot_be_is_told_with_its_place(text: str, message: str) -> None:
 
 def test_a_job_has_none_of_it() -> None:
     assert "unknown field 'model'" in problem("kind: Job\nname: a\nrun: x\nmodel: m\n")
+
+
+def test_a_service_starts_again_more_often_than_a_job_unless_told_otherwise() -> None:
+    given: dict[str, Any] = {"kind": "Service", "name": "chat", "model": "m"}
+    assert Service(**given).gang(("serve",)).failure.restarts == 1000
+    told = Service(**given, failure={"restarts": 2, "grace": "5s"}).gang(("serve",)).failure
+    assert (told.restarts, told.grace.seconds) == (2, 5)
