@@ -97,5 +97,6 @@ def test_a_job_has_none_of_it() -> None:
 def test_a_service_starts_again_more_often_than_a_job_unless_told_otherwise() -> None:
     given: dict[str, Any] = {"kind": "Service", "name": "chat", "model": "m"}
     assert Service(**given).gang(("serve",)).failure.restarts == 1000
-    told = Service(**given, failure={"restarts": 2, "grace": "5s"}).gang(("serve",)).failure
+    given["failure"] = {"restarts": 2, "grace": "5s"}
+    told = Service(**given).gang(("serve",)).failure
     assert (told.restarts, told.grace.seconds) == (2, 5)
