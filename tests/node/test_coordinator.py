@@ -553,16 +553,17 @@ def test_a_gang_that_stays_still_gives_up_on_a_node_that_never_comes_back() -> N
     assert (status.phase, status.exit_code, status.causes[0].kind) == ("failed", 75, "start_timeout")
 
 
-def test_a_rank_of_a_service_that_ends_breaks_the_gang_with_0_too_unless_it_was_told_to() -> None:
+def test_rank_0_of_a_service_that_ends_breaks_the_gang_with_0_too() -> None:
     g = FakeGang(serves=True, restarts=0)
     g.gather()
     g.run()
     g.dies(1, kind="exit", message="exited with code 0", exit=0, signal=None)
-    g.dies(0, kind="exit", message="exited with code 0", exit=0, signal=None, asked=True)
+    assert g.coordinator.state == "running"
+    g.dies(0, kind="exit", message="exited with code 0", exit=0, signal=None)
     for agent in g.agents:
         agent.says(g.coordinator, "idle", attempt=0)
     g.coordinator.tick()
     (cause,) = g.coordinator.causes
     assert (cause.rank, cause.exit, cause.message) == (
-        1, 1, "rank 1 on node 0: ended with 0, and nobody had ended the service"
+        0, 1, "rank 0 on node 0: ended with 0, and nobody had ended the service"
     )  # fmt: skip

@@ -77,6 +77,7 @@ names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?(\.[a-z0-9])?", fullmat
 keys = st.from_regex(r"([a-z0-9]{1,9}(\.[a-z0-9]{1,9})?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,9}[A-Za-z0-9])?", fullmatch=True)
 values = st.from_regex(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,9}[A-Za-z0-9])?)?", fullmatch=True)
 resources = st.from_regex(r"[a-z0-9]{1,9}(\.[a-z0-9]{1,9})?/[a-z0-9]", fullmatch=True)
+others = resources.map("{}x".format)  # a count in two places is refused
 paths = text.map("/".__add__)
 env_names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,20}", fullmatch=True).filter(
     lambda name: name not in OURS and not name.startswith("ALLRANKS_")
@@ -124,7 +125,7 @@ fields = st.fixed_dictionaries(
             cpu=st.builds(Quantity, st.integers(1, 10**15), st.sampled_from(["decimal", "exponent"])),
             memory=amounts,
             shm=amounts,
-            extra=st.dictionaries(resources, amounts, max_size=2),
+            extra=st.dictionaries(others, amounts, max_size=2),
         ),
         "network": some(
             rdma=st.sampled_from(["auto", "required", "off"]), annotations=st.dictionaries(keys, text, max_size=3)

@@ -18,7 +18,7 @@ from allranks.node.rollcall import Member, check_hello
 from allranks.node.watch.stall import MESSAGES
 
 UNASKED = 1
-"""What a service's rank exited with, in the account of it, where it ended with 0 though nobody had asked it to."""
+"""What rank 0 of a service exited with, in the account of it, where it ended with 0 though nobody had asked it to."""
 
 
 class Coordinator(Course):
@@ -145,7 +145,7 @@ class Coordinator(Course):
         death = Death.from_json(message["death"])
         if death.rank not in self.gang.ranks_of(member.node):
             raise ValueError(f"node {member.node} has no rank {death.rank}")
-        if self.gang.serves and not (death.failed or death.asked):
+        if self.gang.serves and death.rank == 0 and not (death.failed or death.asked):
             death = replace(death, exit=UNASKED, message="ended with 0, and nobody had ended the service")
         self.attempt.ended(death)
         if self.state != "running":

@@ -32,7 +32,7 @@ class Gang:
     With ``preflight`` all nodes and the ways between them are checked before user code starts; ``gpus`` is how many
     each must have. With ``force_delete`` the agents may have a lost node's pods given up (``free.py``), and the gang
     keeps a ledger (``keeper.py``).
-    Ranks of one that ``serves`` are to go on until they are ended.
+    Rank 0 of one that ``serves`` is to go on until it is ended.
     A gang that ``stays`` is idle until it is given a command, and again after it; ``argv`` is then only what its
     zygotes are made ready for. ``first_attempt`` is that of the command that ``argv`` is.
     """

@@ -324,5 +324,5 @@ class Job(Surroundings, Gang):
 
     @property
     def serves(self) -> bool:
-        """Whether its ranks go on until they are ended, and have failed when they end by themselves."""
+        """Whether its rank 0 goes on until it is ended, and has failed when it ends by itself."""
         return False
