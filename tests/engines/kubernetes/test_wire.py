@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
 
 from allranks.cli.main import call
-from allranks.engines.kubernetes import client
+from allranks.engines.kubernetes import client, exec
 from allranks.engines.kubernetes.kubeconfig import Access
 from allranks.engines.kubernetes.wire import KEEPALIVE
 from tests.engines.kubernetes.servers import OVER, answering, certificate, kubeconfig
@@ -89,6 +92,25 @@ def test_a_line_that_is_only_read_is_asked_by_tcp_whether_it_is_still_there() ->
             line = response.connection.sock  # type: ignore[union-attr]
             options = [line.getsockopt(level, option) for level, option, _ in KEEPALIVE]
     assert options == [value for _, _, value in KEEPALIVE]
+
+
+def test_a_line_of_a_command_is_asked_too_unless_the_command_has_already_closed_it() -> None:
+    async def lines() -> list[int]:
+        async def closes(line: ServerConnection) -> None:
+            await line.recv()
+
+        async with serve(closes, "127.0.0.1", 0) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            async with connect(f"ws://127.0.0.1:{port}", proxy=None) as line:
+                exec.keep_alive(line)
+                socket = line.transport.get_extra_info("socket")
+                options = [socket.getsockopt(level, option) for level, option, _ in KEEPALIVE]
+                await line.send("end")
+                await line.wait_closed()
+                exec.keep_alive(line)
+        return options
+
+    assert asyncio.run(lines()) == [value for _, _, value in KEEPALIVE]
 
 
 def test_the_line_end_of_a_token_is_no_part_of_it(asked: Asked) -> None:

@@ -150,6 +150,14 @@ def session(
             running.close()
 
 
+def keep_alive(line: ClientConnection) -> None:
+    """Have TCP ask whether the other side is there; a command that took no time may have closed the line already."""
+    socket = line.transport.get_extra_info("socket")
+    if socket is not None and socket.fileno() >= 0:
+        for option in KEEPALIVE:
+            socket.setsockopt(*option)
+
+
 def _connect(client: Client, loop: asyncio.AbstractEventLoop, namespace: str, pod: str, query: str) -> ClientConnection:
     from websockets.asyncio.client import connect
     from websockets.exceptions import InvalidHandshake, InvalidStatus
@@ -165,8 +173,7 @@ def _connect(client: Client, loop: asyncio.AbstractEventLoop, namespace: str, po
             open_timeout=OPEN, close_timeout=CLOSE, max_size=MOST, compression=None, ping_interval=None,
             proxy=access.proxy or None, **(options if url.startswith("wss") else {}),
         )  # fmt: skip
-        for option in KEEPALIVE:
-            line.transport.get_extra_info("socket").setsockopt(*option)
+        keep_alive(line)
         return line
 
     try:
