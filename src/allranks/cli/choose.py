@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from allranks import engines
 from allranks.cli import say
 from allranks.engines.engine import ONLY_REMEMBERED, CanRecall, Engine
-from allranks.errors import EngineError, NotFound, Unreachable, UsageError, no_run
+from allranks.errors import EngineError, NotFound, Unreachable, UsageError, first_line, no_run
 from allranks.node.status import Status
 
 
@@ -56,7 +56,7 @@ def all_runs(*, quiet: bool = False) -> list[tuple[Engine, Status]]:
         try:
             found += [(engine, status) for status in engine.list()]
         except EngineError as error:
-            silent += [said] if (said := str(error).splitlines()[0]) not in silent else []
+            silent += [said] if (said := first_line(error)) not in silent else []
     if silent and not found and not quiet:
         raise EngineError("\n".join(silent))
     if not quiet:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-from allranks.errors import EngineError
+from allranks.errors import EngineError, first_line
 
 PATIENCE = 600.0
 """Seconds of silence before who follows a run is let go."""
@@ -60,5 +60,5 @@ class Silence:
         since, until = (now + timedelta(seconds=passed) for passed in (-silent, PATIENCE - silent))
         return (
             f"since {since:%H:%M:%S} {self._name} cannot be seen, and goes on without that; "
-            f"tried again until {until:%H:%M:%S}: {str(self.trouble or 'no answer').splitlines()[0]}"
+            f"tried again until {until:%H:%M:%S}: {first_line(self.trouble) if self.trouble else 'no answer'}"
         )

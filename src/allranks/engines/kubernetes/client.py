@@ -20,7 +20,7 @@ from allranks.engines.kubernetes.kinds import POD, Kind, kind_of
 from allranks.engines.kubernetes.kubeconfig import Access
 from allranks.engines.kubernetes.refusals import Missing, Refused, Unreachable, refusal
 from allranks.engines.kubernetes.wire import KEEPALIVE, answer, cause, is_page
-from allranks.errors import EngineError
+from allranks.errors import EngineError, first_line
 
 if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
@@ -217,7 +217,7 @@ def _why_not(*_: str) -> str:
     try:
         kubeconfig.load()
     except kubeconfig.NoKubeconfig as error:
-        return str(error).splitlines()[0]
+        return first_line(error)
     except EngineError:
         return ""  # whoever asks it is told; a cluster that somebody has is not passed over in silence
     return ""

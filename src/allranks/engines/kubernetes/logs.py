@@ -20,7 +20,7 @@ from allranks.engines.kubernetes.pods import SPEAKER, Pod
 from allranks.engines.kubernetes.refusals import NoRight, Refused
 from allranks.engines.kubernetes.watch import Watch
 from allranks.engines.wanted import must_have
-from allranks.errors import EngineError
+from allranks.errors import EngineError, first_line
 from allranks.node.relay import parse
 from allranks.node.status import Status
 
@@ -166,7 +166,7 @@ class _Follower(threading.Thread):
                 self.ended = True
                 return
             except EngineError as error:  # its container is about to start, or kubelet or API server do not answer
-                self.trouble = str(error).splitlines()[0] if isinstance(error, NoRight) else ""
+                self.trouble = first_line(error) if isinstance(error, NoRight) else ""
                 self.closing.wait(AGAIN)
 
     def _follow(self) -> None:

@@ -20,7 +20,7 @@ from allranks.engines.kubernetes.pods import NodeOf, Pod, read_record
 from allranks.engines.kubernetes.reasons import Events
 from allranks.engines.kubernetes.refusals import Missing, NotInstalled, Refused, Unreachable
 from allranks.engines.kubernetes.state import Sight
-from allranks.errors import EngineError
+from allranks.errors import EngineError, first_line
 from allranks.node import keeper
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _events(client: Client, namespace: str, name: str) -> tuple[Events, tuple[st
     try:
         return Events(client.list(EVENT, namespace, fields="type=Warning"), name), ()
     except Refused as refused:
-        return Events((), name), (f"events are not shown: {str(refused).splitlines()[0]}",)
+        return Events((), name), (f"events are not shown: {first_line(refused)}",)
 
 
 def _asked(client: Client, sight: Sight) -> Sight:
@@ -74,7 +74,7 @@ def _asked(client: Client, sight: Sight) -> Sight:
     except EngineError as error:
         if isinstance(error, Refused) and not error.is_forbidden:
             return sight  # the container has just ended
-        note = f"what the ranks do is not shown: {str(error).splitlines()[0]}"
+        note = f"what the ranks do is not shown: {first_line(error)}"
         return replace(sight, notes=(*sight.notes, note))
 
 

@@ -10,6 +10,7 @@ from allranks.engines.kubernetes.conditions import is_suspended
 from allranks.engines.kubernetes.kinds import WORKLOAD, Kind
 from allranks.engines.kubernetes.reasons import short
 from allranks.engines.kubernetes.refusals import NotInstalled, Refused
+from allranks.errors import first_line
 
 VERSIONS = (WORKLOAD, Kind("kueue.x-k8s.io/v1beta2", "Workload", "workloads", "Kueue"))
 NEVER = ("insufficient quota", "maximum capacity")
@@ -29,7 +30,7 @@ def why_suspended(client: Client, main: Object, namespace: str) -> str:
     except NotInstalled:
         return f"it is suspended for queue {queue}, and this cluster has no Kueue that would admit it"
     except Refused as refused:
-        return f"it waits in queue {queue}; at which place cannot be seen: {str(refused).splitlines()[0]}"
+        return f"it waits in queue {queue}; at which place cannot be seen: {first_line(refused)}"
 
 
 def _workloads(client: Client, namespace: str) -> list[Object]:
