@@ -173,10 +173,13 @@ class Schedule(Part):
     topology: Annotated[Topology | None, about("How close together the nodes are placed.", KUBERNETES)] = None
 
 
+Restarts = Annotated[int, about("How many times the whole gang is started again, a count.", ge=0, le=1_000_000)]
+
+
 class Failure(Part):
     """What happens when a rank or a node is lost, and how long things may take."""
 
-    restarts: Annotated[int, about("How many times the whole gang is started again, a count.", ge=0, le=1_000_000)] = 3
+    restarts: Restarts = 3
     final: Annotated[
         tuple[Annotated[int, Field(ge=1, le=255)], ...],
         about("Exit codes of a rank that no restart would mend: the run then ends at once.", strict=False),

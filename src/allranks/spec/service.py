@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from allranks.spec.field import KUBERNETES, EnvName, Memory, Part, Run, Text, Word, about
-from allranks.spec.job import Failure, Gang, Job, Surroundings
+from allranks.spec.job import Failure, Gang, Job, Restarts, Surroundings
 from allranks.spec.units import Quantity
 
 SECRET_KEY = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[-._a-zA-Z0-9]{1,253}$"
@@ -91,9 +91,7 @@ class Serving(Gang):
 class ServiceFailure(Failure):
     """As a job's; a service outlives more, as it is there for longer."""
 
-    restarts: Annotated[int, about("How many times the whole gang is started again, a count.", ge=0, le=1_000_000)] = (
-        1000
-    )
+    restarts: Restarts = 1000
 
 
 class Service(Surroundings, Serving):
