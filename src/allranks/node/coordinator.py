@@ -15,10 +15,8 @@ from allranks.node.cause import KINDS, utc
 from allranks.node.course import MAX_CAUSES, Course
 from allranks.node.death import Death
 from allranks.node.rollcall import Member, check_hello
+from allranks.node.verdict import EXIT_UNNAMED
 from allranks.node.watch.stall import MESSAGES
-
-UNASKED = 1
-"""What rank 0 of a service exited with, in the account of it, where it ended with 0 though nobody had asked it to."""
 
 
 class Coordinator(Course):
@@ -146,7 +144,7 @@ class Coordinator(Course):
         if death.rank not in self.gang.ranks_of(member.node):
             raise ValueError(f"node {member.node} has no rank {death.rank}")
         if self.gang.serves and death.rank == 0 and not (death.failed or death.asked):
-            death = replace(death, exit=UNASKED, message="ended with 0, and nobody had ended the service")
+            death = replace(death, exit=EXIT_UNNAMED, message="ended with 0, and nobody had ended the service")
         self.attempt.ended(death)
         if self.state != "running":
             return

@@ -119,9 +119,11 @@ class Init:
 
     def _start_zygote(self) -> None:
         env = base_environment(self.gang, os.environ)
-        python, config = interpreter.command_line(self.gang, env)
-        if self._barren >= BARREN:
-            python, config = interpreter.bare(self.gang, self._barren)
+        python, config = (
+            interpreter.bare(self.gang, self._barren)
+            if self._barren >= BARREN
+            else interpreter.command_line(self.gang, env)
+        )
         config.update(listen=self._forks.fileno(), lifeline=self._ours)
         self._born[-1] = time.monotonic()
         self._zygote = subprocess.Popen(
