@@ -217,7 +217,7 @@ def main() -> None:
     shard.join(device, WORLD)
     how = options.shard if WORLD > 1 else "whole"
     model = (
-        shard.load(options.load, how, torch.bfloat16, device)
+        shard.load(options.load, how, torch.bfloat16, device, options.context)
         if options.load
         else make(options.shape, device, options.window)
     )

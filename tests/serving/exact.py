@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 from allranks.serving import attention, layers, peers, shard
 from allranks.serving.lockstep import Loop, Outcome, config_for
 
-NEW = 12
+NEW, CONTEXT = 12, 128
 LENGTHS = (5, 17, 40, 9, 64, 33)
 
 
@@ -44,7 +44,7 @@ def check(
     lengths = list(itertools.islice(itertools.cycle(LENGTHS), count))
     prompts = [torch.randint(3, whole.config.vocab_size, (length,), generator=random).tolist() for length in lengths]
     wanted = [alone(whole, prompt) for prompt in prompts] if dist.get_rank() == 0 else []
-    model = shard.load(path, how, torch.float32, device)
+    model = shard.load(path, how, torch.float32, device, CONTEXT)
     attention.choose(model)
     whose = layers.choose(model)
     said: dict[str, list[int]] = {}
@@ -62,7 +62,7 @@ def check(
         errors.append(repr(error))
         over.release(len(prompts))
 
-    loop = Loop(model, how, config_for(model, 128, concurrent, dist.get_world_size()), plans, deliver, broke)
+    loop = Loop(model, how, config_for(model, CONTEXT, concurrent, dist.get_world_size()), plans, deliver, broke)
     with torch.inference_mode():
         loop.start()
     if dist.get_rank() == 0:

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from allranks.serving import windows
+
 HALF = (torch.bfloat16, torch.float16)
 LARGEST_HEAD = 256
 
@@ -51,9 +53,8 @@ def unfit(model: Any) -> str:
         return "triton is not installed"
     if size & (size - 1) or not 16 <= size <= LARGEST_HEAD:
         return f"a head has {size} numbers; kernels are for powers of two from 16 to {LARGEST_HEAD}"
-    kinds = set(getattr(text, "layer_types", None) or ())
-    if kinds - {"full_attention"} or (not kinds and getattr(text, "sliding_window", None)):
-        return "it has sliding windows"
+    if has := windows.told(text):
+        return has
     if getattr(text, "attn_logit_softcapping", None):
         return "its attention scores are capped"
     return ""

@@ -155,7 +155,7 @@ class Rank:
     def _start_loop(self, path: str, how: str, met: peers.Peers, context: int) -> Loop:
         options = self.options
         dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
-        model = shard.load(path, how, dtype, self.device)
+        model = shard.load(path, how, dtype, self.device, context)
         self._say(f"attention: {attention.choose(model)}")
         whose = layers.choose(model)
         self._say(f"layers: {whose}")

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from allranks.serving import kernels, paged
+from allranks.serving import kernels, paged, windows
 from allranks.serving.kernels import Heads, Norm
 
 MODELS = ("llama", "mistral", "qwen2", "qwen3")
@@ -25,8 +25,8 @@ def unfit(model: Any) -> str:
         return f"kernels are for {', '.join(MODELS)}, and the model is {config.model_type}"
     layers = model.model.layers
     size = layers[0].self_attn.head_dim
-    if set(getattr(config, "layer_types", None) or ()) - {"full_attention"} or getattr(config, "sliding_window", None):
-        return "it has sliding windows"
+    if has := windows.told(config):
+        return has
     if size & (size - 1):
         return f"a head has {size} numbers, no power of two"
     if config.hidden_act not in ("silu", "swish"):

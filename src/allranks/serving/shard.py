@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import torch.distributed as dist
 from safetensors import SafetensorError
 
 from allranks.errors import first_line
-from allranks.serving import room
+from allranks.serving import room, windows
 from allranks.serving.folder import Unfit
 
 TIMEOUT = timedelta(seconds=60)
@@ -42,18 +43,23 @@ def join(device: torch.device, world: int) -> None:
         dist.init_process_group("gloo", timeout=TIMEOUT)
 
 
-def load(folder: str, how: str, dtype: torch.dtype | str, device: torch.device) -> Any:
-    """This rank's piece of the model, in evaluation mode. ``how`` is what ``folder.choose`` chose. Raises Unfit."""
-    from transformers import AutoModelForCausalLM
+def load(folder: str, how: str, dtype: torch.dtype | str, device: torch.device, context: int = sys.maxsize) -> Any:
+    """This rank's piece of the model, in evaluation mode, for texts of up to ``context`` tokens.
+
+    ``how`` is what ``folder.choose`` chose. Raises Unfit.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     _must_have_room(Path(folder), device, dtype)
     try:
         with in_memory("while the model was loaded", "serve it with more ranks"):
+            config = AutoConfig.from_pretrained(folder)
+            windows.lift(config, context)
             if how == "transformers":
-                return _by_transformers(folder, dtype)
+                return _by_transformers(folder, config, dtype)
             if how == "deepspeed":
-                return _by_deepspeed(folder, dtype, device)
-            return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
+                return _by_deepspeed(folder, config, dtype, device)
+            return AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=dtype).to(device).eval()
     except ConnectionError:
         raise  # a peer's end, no fault of the model's
     except (OSError, KeyError, ValueError, SafetensorError) as error:
@@ -82,19 +88,19 @@ def _must_have_room(folder: Path, device: torch.device, dtype: torch.dtype | str
     room.must_fit(size // (2 if halved else 1) * here // world, room.available())
 
 
-def _by_transformers(folder: str, dtype: torch.dtype | str) -> Any:
+def _by_transformers(folder: str, config: Any, dtype: torch.dtype | str) -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.distributed import DistributedConfig
 
-    config = DistributedConfig(tp_plan="auto", tp_size=dist.get_world_size())
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, distributed_config=config).eval()
+    cut = DistributedConfig(tp_plan="auto", tp_size=dist.get_world_size())
+    return AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=dtype, distributed_config=cut).eval()
 
 
-def _by_deepspeed(folder: str, dtype: torch.dtype | str, device: torch.device) -> Any:
+def _by_deepspeed(folder: str, config: Any, dtype: torch.dtype | str, device: torch.device) -> Any:
     import deepspeed
     from deepspeed.inference.engine import InferenceEngine
     from torch.distributed.device_mesh import init_device_mesh
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     world = dist.get_world_size()
     if device.type == "cpu":
@@ -103,7 +109,6 @@ def _by_deepspeed(folder: str, dtype: torch.dtype | str, device: torch.device) -
     deepspeed.init_distributed(timeout=TIMEOUT, verbose=False)
     # The group that it would make itself takes torch's half hour, and is kept for all engines of the process.
     InferenceEngine.inference_mp_group = dist.new_group(list(range(world)), timeout=TIMEOUT)
-    config = AutoConfig.from_pretrained(folder)
     precision = (config.dtype or torch.float32) if dtype == "auto" else dtype
     with deepspeed.OnDevice(dtype=precision, device="meta"):
         empty = AutoModelForCausalLM.from_config(config, dtype=precision)
