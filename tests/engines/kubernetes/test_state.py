@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -58,6 +59,32 @@ def test_a_sidecar_is_neither_the_ranks_container_nor_waited_for() -> None:
     assert why_waiting(one, Events((), "gang")) == "image i cannot be pulled: not found"
     begun["started"] = False
     assert why_waiting(one, Events((), "gang")) == "init container mesh is running"
+
+
+def with_proxy(node: int, ended: float, record: Status) -> Pod:
+    """A pod whose ranks' container ended so many seconds ago, and whose proxy has not noticed."""
+    one = pod(node, {"terminated": {"exitCode": 0, "finishedAt": ago(ended), "message": json.dumps(record.to_json())}})
+    one.raw["status"]["containerStatuses"].append({"name": "proxy", "state": {"running": {}}})
+    return one
+
+
+def test_a_container_that_runs_on_after_the_ranks_is_named() -> None:
+    record = Status("gang", "jobset", phase="succeeded", exit_code=0)
+    pods = {node: with_proxy(node, 20, record) for node in range(2)}
+    status = compose(Sight("jobset", main(), pods))
+    assert (status.phase, status.exit_code) == ("succeeded", 0)
+    assert status.notes == [
+        "the ranks have ended, but container proxy of pod gang-0 and those of 1 more has not, which keeps JobSet gang "
+        "from ending; end it with: allranks cancel gang"
+    ]
+    assert not compose(Sight("jobset", main(FAILED), pods)).notes  # it has ended all the same
+
+
+def test_a_container_beside_the_ranks_has_a_moment_to_end() -> None:
+    record = Status("gang", "jobset", phase="succeeded", exit_code=0)
+    assert not compose(Sight("jobset", main(), {node: with_proxy(node, 2, record) for node in range(2)})).notes
+    running = {0: with_proxy(0, 20, record), 1: pod(1, {"running": {}})}
+    assert not compose(Sight("jobset", main(), running)).notes
 
 
 def test_pods_that_pod_security_lets_in_nowhere_are_told_what_to_set() -> None:

@@ -58,7 +58,10 @@ def cancel(engine: KubernetesEngine, client: Client, main: Object, *, reason: st
     asked = ending(main) or _ask(client, sight, reason, code)
     if asked and _wait_for_end(engine, client, sight, grace + SLACK):
         status = engine.composed(client, glance(client, engine.name, _again(client, main), engine.node_of))
-        return status if ending(main) or status.phase == "cancelled" else _ended(client, sight, status, end)
+        if ending(main) or status.phase == "cancelled":
+            return status
+        end.say(status)
+        return _remembered(client, sight, status)
     return _delete(engine, client, sight, end, grace + SLACK)
 
 
@@ -122,7 +125,9 @@ def _delete(engine: KubernetesEngine, client: Client, sight: Sight, end: End, se
     status = compose(sight, kept.of(client.access.context, sight.main))
     left = engine.remove(client, sight.main, sight.namespace, seconds)
     status.conditions = []
-    _ended(client, sight, status, end)
+    if not status.is_over:  # a sidecar may outlive the gang
+        end.say(status)
+    _remembered(client, sight, status)
     if left:
         stuck = [Pod(0, raw) for raw in left]
         ways = "\n".join(force_delete(pod) for pod in stuck[:10])
@@ -132,8 +137,7 @@ def _delete(engine: KubernetesEngine, client: Client, sight: Sight, end: End, se
     return status
 
 
-def _ended(client: Client, sight: Sight, status: Status, end: End) -> Status:
-    """Say so where the gang could not, or nobody has read it in time."""
-    end.say(status)
+def _remembered(client: Client, sight: Sight, status: Status) -> Status:
+    """What nobody in the cluster will be able to tell."""
     kept.remember(client.access.context, sight.main, status)
     return status

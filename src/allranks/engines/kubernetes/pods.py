@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -23,6 +23,8 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 SPEAKER = -1
 """In place of a node: a pod that holds none, and in whose output the ranks' lines are (mpirun's)."""
+LINGERS = 10.0
+"""Seconds that a sidecar may take to see that the ranks have ended."""
 QUEUEING = ("volcano", "kai-scheduler", "runai-scheduler")
 """Schedulers with queues: to them a pod that has no host yet is one that waits for its turn."""
 
@@ -103,6 +105,15 @@ class Pod:
     def last_state(self) -> Object:
         """How its container before this one ended, if there was one."""
         return self._container_status().get("lastState") or {}
+
+    @property
+    def lingering(self) -> Sequence[str]:
+        """Its other containers that run LINGERS seconds after the ranks' container has ended."""
+        ended = str((self.state.get("terminated") or {}).get("finishedAt") or "")
+        if not ended or now() - moment(ended) < LINGERS:
+            return ()
+        found = self.status.get("containerStatuses") or ()
+        return [str(one["name"]) for one in found if "running" in (one.get("state") or {})]
 
     @property
     def is_queued(self) -> bool:

@@ -53,6 +53,21 @@ class Sight:
         return str(self.main["metadata"]["uid"])
 
     @property
+    def lingers(self) -> str:
+        """Which containers keep a gang whose ranks' containers have all ended, a while ago; empty where none do."""
+        staying = [pod for pod in self.pods.values() if pod.lingering]
+        if (
+            not staying
+            or conditions.ending(self.main)
+            or not all("terminated" in pod.state for pod in self.pods.values())
+        ):
+            return ""
+        first, kind = staying[0], self.main["kind"]
+        more = f" and those of {len(staying) - 1} more" if len(staying) > 1 else ""
+        return (f"the ranks have ended, but container {', '.join(first.lingering)} of pod {first.name}{more} has not, "
+                f"which keeps {kind} {self.name} from ending; end it with: allranks cancel {self.name}")  # fmt: skip
+
+    @property
     def is_whole(self) -> bool:
         """Whether every node's container runs, so that nothing need be explained."""
         return len(self.pods) == size(self.main)[0] and all(pod.is_running for pod in self.pods.values())
@@ -105,6 +120,7 @@ def compose(sight: Sight, earlier: Status | None = None) -> Status:
         status = _gathering(sight, earlier)
     if status.is_over:
         _nobody_runs(status)
+        status.notes = [*status.notes, *filter(None, [sight.lingers])]
     status.conditions = conditions.shown(sight.main)
     status.notes = [*status.notes, *(note for note in sight.notes if note not in status.notes)]
     return status

@@ -76,9 +76,11 @@ class Watch(threading.Thread):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of the gang runs any more, by the cluster's own word."""
+        """Whether no rank runs any more, by the cluster's own word or where only a sidecar keeps it from that."""
         if self.gone:
             return True
+        if self._sight.lingers:
+            return self.status().is_over
         return bool(ending(self._sight.main)) and not any(pod.is_running for pod in self.pods)
 
     def status(self) -> Status:
