@@ -7,6 +7,8 @@ import click
 from allranks.cli.choose import cannot, pick_living, run_name
 from allranks.engines.engine import CanStop, Engine
 
+REASON = "cancelled by 'allranks cancel'"
+
 
 @click.command()
 @run_name
@@ -19,13 +21,14 @@ def command(name: str | None, only_command: bool) -> None:
     """
     engine, before = pick_living(name)
     if before.is_over:
+        engine.cancel(before.name, reason=REASON)  # what a sidecar keeps of it goes
         click.echo(f"run {before.name} is over already: {before.phase}")
         return
     if only_command:
         _stop(engine, before.name)
         return
     click.echo(f"ending run {before.name} ...", err=True)
-    after = engine.cancel(before.name, reason="cancelled by 'allranks cancel'")
+    after = engine.cancel(before.name, reason=REASON)
     why = f" ({after.reason})" if after.phase != "cancelled" and after.reason else ""
     click.echo(f"run {after.name}: {after.phase}{why}")
 
