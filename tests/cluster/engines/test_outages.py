@@ -18,6 +18,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.engines.conftest import ENGINES, Space
 from tests.cluster.engines.kubectl import kubectl
 from tests.cluster.engines.test_gangs import pods, python
+from tests.cluster.processes import wait
 
 pytestmark = pytest.mark.long
 
@@ -109,6 +110,28 @@ def nothing_is_missing(one: Follower, began: float, ended: float) -> None:
         steps = lines_between(one, rank, began, ended)
         assert steps == list(range(steps[0], steps[0] + len(steps)))
         assert len(steps) > LASTS  # of five a second
+
+
+def test_a_cancel_where_nobody_clears_away_ends_the_ranks_or_says_whose_turn_it_is(space: Space) -> None:
+    """The controller manager ends Jobs, and deletes what belonged to something that is gone."""
+    for name in ("asked", "deaf"):
+        space.start("jobset", space.spec(name=name, run=python(STEPS)))
+    for name in ("asked", "deaf"):
+        space.until(lambda status: status["phase"] == "running", name)
+    with faults.stopped(space.cluster, "kube-controller-manager"):
+        done = space.allranks("cancel", "asked")
+        assert (done.returncode, done.stdout) == (0, "run asked: cancelled\n"), done.stderr
+        assert "Running" not in phases(space, "asked")
+        kubectl("-n", space.name, "delete", "pod", "--wait=false", space.status("deaf")["nodes"][0]["name"])
+        done = space.allranks("cancel", "deaf")
+        assert done.returncode == 69
+        assert "the cluster has yet to tell 1 pod to go; does kube-controller-manager run?" in done.stderr
+        kubectl(*done.stderr.strip().rpartition("kubectl ")[2].split(), "--wait=false")
+        wait("the pods to end", lambda: "Running" not in phases(space, "deaf"), 30)
+
+
+def phases(space: Space, name: str) -> str:
+    return kubectl("-n", space.name, "get", "pod", "-l", f"allranks.dev/run={name}", "-o", "jsonpath={..phase}")
 
 
 # What was seen

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from allranks.engines.kubernetes import exec, kept
+from allranks.engines.kubernetes import delivery, exec, kept
 from allranks.engines.kubernetes.client import Client, Object
 from allranks.engines.kubernetes.conditions import ending
 from allranks.engines.kubernetes.kinds import kind_of
@@ -123,18 +124,27 @@ def _wait_for_end(engine: KubernetesEngine, client: Client, sight: Sight, second
 
 def _delete(engine: KubernetesEngine, client: Client, sight: Sight, end: End, seconds: float) -> Status:
     status = compose(sight, kept.of(client.access.context, sight.main))
-    left = engine.remove(client, sight.main, sight.namespace, seconds)
+    left = [Pod(0, raw) for raw in engine.remove(client, sight.main, sight.namespace, seconds)]
     status.conditions = []
     if not status.is_over:  # a sidecar may outlive the gang
         end.say(status)
     _remembered(client, sight, status)
-    if left:
-        stuck = [Pod(0, raw) for raw in left]
+    _must_not_run(sight, [pod for pod in left if not pod.is_gone])
+    return status
+
+
+def _must_not_run(sight: Sight, left: Sequence[Pod]) -> None:
+    """Of a deleted run nothing is left but what the cluster has yet to clear away. Raises EngineError."""
+    if stuck := [pod for pod in left if pod.is_going]:
         ways = "\n".join(force_delete(pod) for pod in stuck[:10])
         hosts = ", ".join(sorted({pod.host for pod in stuck}))
         raise EngineError(f"run {sight.name}: {len(stuck)} pods do not go; their nodes ({hosts}) may be lost; give "
                           f"them up with:\n{ways}")  # fmt: skip
-    return status
+    if left:
+        pods = "1 pod" if len(left) == 1 else f"{len(left)} pods"
+        raise EngineError(f"run {sight.name}: its {sight.main['kind']} is deleted, but the cluster has yet to tell "
+                          f"{pods} to go; does kube-controller-manager run? End them by hand: kubectl "
+                          f"-n {sight.namespace} delete pod -l {delivery.RUN}={sight.name}")  # fmt: skip
 
 
 def _remembered(client: Client, sight: Sight, status: Status) -> Status:
