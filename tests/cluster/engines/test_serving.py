@@ -207,6 +207,15 @@ def test_gangs_of_one_service_share_an_address_and_break_apart(served: Served) -
     assert served.space.status("chat-1")["phase"] == "cancelled"
 
 
+def test_a_gang_of_a_service_that_does_not_start_in_time_ends(served: Served) -> None:
+    nowhere = {"nodeSelector": {"kubernetes.io/hostname": "none"}}
+    spec = served.spec(**OWN, nodes=1, replicas=2, pod=nowhere, failure={"start_timeout": "5s"})
+    done = served.space.allranks("serve", str(spec), "--engine", "jobset", "--detach", timeout=START)
+    assert done.returncode == 75, done.stderr
+    assert "chat-1: node 0 did not start within 5 s: 0 of 1 nodes there; chat-1-w-0-0" in done.stderr
+    assert not kubectl("-n", served.space.name, "get", "jobset", "-o", "name")
+
+
 class WithoutJobSet(KubernetesEngine):
     """The engine as it is where JobSet is not installed."""
 

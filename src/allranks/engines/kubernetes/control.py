@@ -132,7 +132,7 @@ class KubernetesEngine:
         if shared:
             mains = replicas.submit(self, client, plan)
             self._keep(client, mains)
-            return replicas.Replicas(self, plan.name)
+            return replicas.Replicas(self, plan.name, [KubernetesRun(self, client, main) for main in mains])
         if plan.address:
             replicas.make_room(self, client, plan, str(plan.documents[-1]["metadata"]["namespace"]))
         main = self.create(client, plan)

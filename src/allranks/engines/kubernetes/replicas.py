@@ -5,6 +5,7 @@ A gang that breaks is no concern of the others, so no object holds two: JobSet w
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,6 +23,7 @@ from allranks.node.status import NodeStatus, Status
 if TYPE_CHECKING:
     from allranks.engines.engine import Plan
     from allranks.engines.kubernetes.control import KubernetesEngine
+    from allranks.engines.kubernetes.run import KubernetesRun
 
 AT_A_TIME = 8
 WORST = ("failed", "cancelled", "restarting", "pending", "starting", "idle", "running", "succeeded")
@@ -142,19 +144,23 @@ def _line(gang: Status) -> str:
 class Replicas:
     """A service of several gangs, just started. They do not hang on this process."""
 
-    def __init__(self, engine: KubernetesEngine, name: str) -> None:
+    def __init__(self, engine: KubernetesEngine, name: str, gangs: Sequence[KubernetesRun]) -> None:
         self.name, self.lines = name, LogFilter(since=0)
-        self._engine = engine
+        self._engine, self._gangs = engine, gangs
 
     def status(self) -> Status:
-        return self._engine.status(self.name)
+        """How they stand; one whose node 0 has not started in time is ended, for itself. Raises EngineError."""
+        return together(self.name, [gang.status() for gang in self._gangs])
 
     def cancel(self, *, reason: str, code: int) -> None:
         self._engine.cancel(self.name, reason=reason, code=code)
 
     def detach(self) -> None:
-        """Nothing hangs on it."""
+        for gang in self._gangs:
+            gang.detach()
 
     def wait(self, timeout: float) -> bool:
-        """Who has cancelled it has waited."""
-        return self.status().is_over
+        """Until nothing of any of them runs."""
+        until = time.monotonic() + timeout
+        over = [gang.wait(max(until - time.monotonic(), 0)) for gang in self._gangs]  # each is closed that is
+        return all(over)
