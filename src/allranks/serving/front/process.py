@@ -100,8 +100,11 @@ def _texts(options: Options) -> Texts:
         return Texts(folder.fetch(options.model), options.chat_template)
     except folder.NotNow as error:
         _fail(str(error), NOT_NOW)
-    except (folder.Unfit, OSError, ValueError, ImportError) as error:
-        _fail(f"the tokenizer of {options.model} cannot be loaded: {error}")
+    except folder.Unfit as error:
+        _fail(str(error))
+    except Exception as error:  # noqa: BLE001 - of damaged files tokenizers raises no narrower one
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        _fail(f"the tokenizer of {options.model} cannot be loaded: {said}")
 
 
 def _fail(message: str, code: int = UNFIT) -> NoReturn:
