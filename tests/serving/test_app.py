@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import threading
+import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +24,7 @@ from allranks.serving.options import Options
 from tests.serving.models import save_tokenizer
 
 pytestmark = pytest.mark.torch
+JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +39,76 @@ def link() -> Link:
     link = Link(Options("m"), Metrics(), [2])
     link._on_ready({"context": 512, "vocabulary": 1000})
     return link
+
+
+@pytest.fixture
+def client(link: Link, texts: Texts) -> Iterator[TestClient]:
+    with TestClient(app.make(Options("m", body=2**20), link, texts, "")) as client:
+        yield client
+
+
+MANY = 50_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("completions", {"prompt": [0] * MANY + [-1]}, f"prompt.{MANY}: Input should be greater than or equal to 0"),
+        ("completions", {"prompt": [[]] * MANY + [0]}, f"prompt.{MANY}: Input should be a valid list"),
+        ("completions", {"prompt": "a", "stop": [1] * MANY}, "stop.0: Input should be a valid string"),
+        ("completions", {"prompt": {}}, "prompt: Input should be a text, a list of texts, a list of token ids or "),
+        ("chat/completions", {"messages": [1] * MANY}, "messages.0: Input should be a valid dictionary"),
+        (
+            "chat/completions",
+            {"messages": [{"role": "user", "content": [{}] * MANY}]},
+            "messages.0.content.0.type: Field required",
+        ),
+    ],
+    ids=["ids", "lists", "stops", "mapping", "messages", "parts"],
+)
+def test_the_first_of_many_wrong_elements_is_told_and_no_error_is_made_of_the_others(
+    client: TestClient, path: str, body: Any, message: str
+) -> None:
+    tracemalloc.start()
+    told = client.post(f"/v1/{path}", content=json.dumps(body, separators=(",", ":")), headers=JSON)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (told.status_code, told.json()["error"]["message"][: len(message)]) == (400, message)
+    assert most < 30 * 2**20
+
+
+def test_a_body_that_tells_no_size_and_is_too_large_is_heard_out_and_refused(client: TestClient) -> None:
+    pieces = iter([b'{"prompt":"', *[b"a" * 2**18] * 8, b'"}'])
+    told = client.post("/v1/completions", content=pieces, headers=JSON)
+    assert (told.status_code, told.json()["error"]["code"]) == (413, "body_too_large")
+    assert next(pieces, None) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "message"),
+    [
+        (gzip.compress(b"{}"), {"content-encoding": "gzip"}, "Content-Encoding: gzip is not understood here"),
+        (b'{"prompt": ' + b"[" * 100_000, {}, "maximum recursion depth exceeded"),
+        (b"1" * 5000, {}, "Exceeds the limit (4300 digits)"),
+    ],
+    ids=["gzip", "deep", "long"],
+)
+def test_what_cannot_be_read_as_json_is_told_why(
+    client: TestClient, body: bytes, headers: dict[str, str], message: str
+) -> None:
+    told = client.post("/v1/completions", content=body, headers={**JSON, **headers})
+    assert (told.status_code, message in told.json()["error"]["message"]) == (400, True)
+
+
+def test_a_browsers_address_line_may_say_what_a_body_may_and_nothing_else(client: TestClient) -> None:
+    for query, message in (("top_p=2", "top_p: "), ("bogus=1", "unknown field 'bogus'"), ("top_k=-2", "top_k: ")):
+        told = client.get(f"/generate?prompt=a&{query}")
+        assert (told.status_code, told.json()["error"]["message"][: len(message)]) == (400, message)
+
+
+def test_logprobs_of_no_alternatives_are_asked_for_all_the_same(client: TestClient) -> None:
+    told = client.post("/v1/completions", json={"prompt": "a", "logprobs": 0})
+    assert (told.status_code, told.json()["error"]["message"]) == (400, "logprobs is not served here; leave it out")
 
 
 def test_long_texts_are_cut_and_put_together_beside_the_loop(

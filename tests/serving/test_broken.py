@@ -84,6 +84,15 @@ def test_an_http_process_that_is_stopped_is_given_up_with_its_gang(place: Path, 
         assert "the HTTP process has said nothing for 20 s" in service.cli("logs", "stuck", "--attempt", "0").stdout
 
 
+def test_a_rank_that_is_stopped_and_has_no_others_is_given_up_by_the_http_process(place: Path, model: Path) -> None:
+    with serving(place, model, "alone", ranks=1) as service:
+        os.kill(service.ranks()[0], signal.SIGSTOP)
+        asked = {"prompt": "a", "max_tokens": 8}
+        assert service.ask("/v1/completions", asked)[0] == 503  # it was stopped before, and that is told at last
+        wait("it serves again", lambda: service.ready() and service.state() == "healthy")
+        assert "said nothing for 20 s, and is ended" in service.cli("status", "alone").stdout
+
+
 def test_who_ends_a_service_lets_running_requests_end(place: Path, model: Path) -> None:
     ended = serving(place, model, "ended", "failure: {grace: 30s}\n")
     with ended as service, concurrent.futures.ThreadPoolExecutor(1) as pool:

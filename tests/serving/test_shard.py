@@ -1,16 +1,23 @@
-"""Loading a model, or a piece of it, where there is no room for it."""
+"""Loading a model, or a piece of it, where there is no room for it, or where its files are not all of it."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("transformers")
 
-from tests.serving.models import save
+import torch
+
+from allranks.serving import folder, shard
+from allranks.serving.front import process
+from allranks.serving.options import Options
+from tests.serving.models import save, save_tokenizer
 
 pytestmark = pytest.mark.torch
 PROGRAM = """
@@ -36,3 +43,56 @@ def test_a_model_that_memory_is_too_small_for_is_refused_in_one_line(tmp_path: P
     (line,) = done.stdout.strip().splitlines() or [done.stderr[-1000:]]
     assert line.startswith("out of memory while the model was loaded: ")
     assert line.endswith("serve it with more ranks")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"num_hidden_layers": 3},
+            "lack model.layers.2.input_layernorm.weight, .* and 6 more, which its config.json asks",
+        ),
+        (
+            {"vocab_size": 10},
+            r"lm_head.weight of the model in .* is \(1000, 64\) in its files, and \(10, 64\) by its conf",
+        ),
+        ({"hidden_size": "x"}, "config.json is not as a model's is: .* expected int, got str"),
+    ],
+    ids=["missing", "mismatched", "wrong type"],
+)
+def test_a_model_whose_files_are_not_what_its_config_says_is_refused(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    config = save(tmp_path) / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **change}))
+    with pytest.raises(folder.Unfit, match=message):
+        shard.load(str(tmp_path), "none", torch.float32, torch.device("cpu"))
+
+
+class Ended(Exception):
+    """In place of the process."""
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("tokenizer.json", '{"a": 1}', "cannot be loaded: KeyError: 'added_tokens'"),
+        ("tokenizer.json", '{"version": "1.0", "added_tokens": [], "model": 3}', "cannot be loaded: "),
+        ("generation_config.json", "{", "cannot be loaded: OSError: "),
+        ("generation_config.json", "[]", "cannot be loaded: TypeError: "),
+        ("generation_config.json", '{"eos_token_id": "x"}', "eos_token_id is 'x', and has to be a token's number"),
+    ],
+    ids=["empty", "no model", "broken off", "list", "eos"],
+)
+def test_a_damaged_tokenizer_or_generation_config_ends_the_http_process_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, message: str
+) -> None:
+    def fail(said: str, code: int = folder.UNFIT) -> None:
+        raise Ended(code, said)
+
+    monkeypatch.setattr(process, "_fail", fail)
+    save_tokenizer(tmp_path)
+    (tmp_path / file).write_text(text)
+    with pytest.raises(Ended) as ended:
+        process._texts(Options(str(tmp_path)))
+    assert (ended.value.args[0], message in ended.value.args[1]) == (folder.UNFIT, True), ended.value

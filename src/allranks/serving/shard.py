@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -48,22 +48,52 @@ def load(folder: str, how: str, dtype: torch.dtype | str, device: torch.device, 
 
     ``how`` is what ``folder.choose`` chose. Raises Unfit.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     _must_have_room(Path(folder), device, dtype)
+    config = _config(folder)
     try:
         with in_memory("while the model was loaded", "serve it with more ranks"):
-            config = AutoConfig.from_pretrained(folder)
             windows.lift(config, context)
             if how == "transformers":
                 return _by_transformers(folder, config, dtype)
             if how == "deepspeed":
                 return _by_deepspeed(folder, config, dtype, device)
-            return AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=dtype).to(device).eval()
+            return _from_files(folder, config, dtype).to(device)
     except ConnectionError:
         raise  # a peer's end, no fault of the model's
     except (OSError, KeyError, ValueError, SafetensorError) as error:
         raise Unfit(f"the model in {folder} cannot be loaded: {first_line(error)}") from error
+
+
+def _config(folder: str) -> Any:
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(folder)
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, StrictDataclassError) as error:
+        raise Unfit(f"{folder}/config.json is not as a model's is: {' '.join(str(error).split())[:300]}") from error
+
+
+def _from_files(folder: str, config: Any, dtype: torch.dtype | str, **how: Any) -> Any:
+    """The model, in evaluation mode. What its files lack transformers would draw at random, and say it in a warning."""
+    from transformers import AutoModelForCausalLM
+
+    model, found = AutoModelForCausalLM.from_pretrained(
+        folder, config=config, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **how
+    )
+    _must_be_whole(folder, found["missing_keys"])
+    if found["mismatched_keys"]:
+        name, held, wanted = sorted(found["mismatched_keys"])[0]
+        shapes = f"{tuple(held)} in its files, and {tuple(wanted)} by its config.json"
+        raise Unfit(f"this rank's piece of {name} of the model in {folder} is {shapes}; copy the model again")
+    return model.eval()
+
+
+def _must_be_whole(folder: str, missing: Iterable[str]) -> None:
+    if names := sorted(missing):
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        said = f"the files of the model in {folder} lack {', '.join(names[:3])}{more}"
+        raise Unfit(f"{said}, which its config.json asks for; copy the model again")
 
 
 @contextmanager
@@ -89,11 +119,10 @@ def _must_have_room(folder: Path, device: torch.device, dtype: torch.dtype | str
 
 
 def _by_transformers(folder: str, config: Any, dtype: torch.dtype | str) -> Any:
-    from transformers import AutoModelForCausalLM
     from transformers.distributed import DistributedConfig
 
     cut = DistributedConfig(tp_plan="auto", tp_size=dist.get_world_size())
-    return AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=dtype, distributed_config=cut).eval()
+    return _from_files(folder, config, dtype, distributed_config=cut)
 
 
 def _by_deepspeed(folder: str, config: Any, dtype: torch.dtype | str, device: torch.device) -> Any:
@@ -124,6 +153,7 @@ def _by_deepspeed(folder: str, config: Any, dtype: torch.dtype | str, device: to
             checkpoint=listed.name,
         )
     model = engine.module
+    _must_be_whole(folder, (name for name, weight in model.named_parameters() if weight.is_meta))
     # By this transformers' continuous batching knows that it is cut (transformers 5.24, continuous_api.py).
     model._device_mesh = init_device_mesh(device.type, (world,))
     return model

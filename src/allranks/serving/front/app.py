@@ -181,14 +181,9 @@ def _add_simple(app: FastAPI, service: Service) -> None:
         return await generate(asked, request)
 
     @app.get("/generate", responses=DOCUMENTED)
-    async def get_generate(
-        request: Request,
-        prompt: Annotated[str, Query()],
-        max_tokens: Annotated[int | None, Query(ge=1)] = None,
-        temperature: Annotated[float | None, Query(ge=0, le=2, allow_inf_nan=False)] = None,
-    ) -> Any:
+    async def get_generate(asked: Annotated[bodies.Generate, Query()], request: Request) -> Any:
         """The same from a browser's address line."""
-        return await generate(bodies.Generate(prompt=prompt, max_tokens=max_tokens, temperature=temperature), request)
+        return await generate(asked, request)
 
     @app.post("/tokenize", responses=DOCUMENTED)
     async def tokenize(asked: bodies.Tokenize) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 
 def _encodable(text: str) -> str:
@@ -15,8 +16,39 @@ def _encodable(text: str) -> str:
     return text
 
 
+def _one_of(kinds: Callable[[Any], str], allowed: str) -> Discriminator:
+    """Have a value judged by what it looks like, and not by every kind that there is."""
+    return Discriminator(kinds, "kind", f"Input should be {allowed}")
+
+
+def _text_or_list(given: Any) -> str:
+    return ONE if isinstance(given, str) else MANY if isinstance(given, list) else ""
+
+
+def _kind_of_prompt(given: Any) -> str:
+    if not isinstance(given, list):
+        return _text_or_list(given)
+    first = given[0] if given else 0
+    return MANY if isinstance(first, str) else LISTS if isinstance(first, list) else IDS
+
+
+ONE, MANY, IDS, LISTS = KINDS_OF_VALUE = "one text", "texts", "token ids", "lists of token ids"
+STOP_AT_FIRST = Field(fail_fast=True)
+"""For lists: an error for each of a million elements would take gigabytes, and tens of seconds, to tell one of them."""
+
 Text = Annotated[str, AfterValidator(_encodable)]
-Ids = list[Annotated[int, Field(ge=0)]]
+Ids = Annotated[list[Annotated[int, Field(ge=0)]], STOP_AT_FIRST]
+Prompt = Annotated[
+    Annotated[Text, Tag(ONE)]
+    | Annotated[list[Text], STOP_AT_FIRST, Tag(MANY)]
+    | Annotated[Ids, Tag(IDS)]
+    | Annotated[list[Ids], STOP_AT_FIRST, Tag(LISTS)],
+    _one_of(_kind_of_prompt, "a text, a list of texts, a list of token ids or a list of such lists"),
+]
+Stop = Annotated[
+    Annotated[Text, Tag(ONE)] | Annotated[list[Text], Field(max_length=16), STOP_AT_FIRST, Tag(MANY)],
+    _one_of(_text_or_list, "a text or a list of texts"),
+]
 Real = Annotated[float, Field(allow_inf_nan=False)]
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -63,7 +95,7 @@ class Sampled(Body):
     top_p: Annotated[Real, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    stop: Text | Annotated[list[Text], Field(max_length=16)] | None = None
+    stop: Stop | None = None
     ignore_eos: bool = False
     stream: bool = False
 
@@ -72,6 +104,11 @@ class Sampled(Body):
         """Texts at which the answer ends; they are not part of it."""
         given = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return [text for text in given if text]
+
+
+def _is_one_of(given: Any, values: tuple[Any, ...]) -> bool:
+    """To Python 0 is False, but ``logprobs`` 0 asks for something."""
+    return any(given == value and isinstance(given, bool) == isinstance(value, bool) for value in values)
 
 
 class OpenAI(Sampled):
@@ -87,7 +124,7 @@ class OpenAI(Sampled):
         if not isinstance(given, dict):
             return given
         for name, values in NEUTRAL.items():
-            if name in given and given[name] not in values:
+            if name in given and not _is_one_of(given[name], values):
                 raise ValueError(f"{name} is not served here; leave it out")
         return {name: value for name, value in given.items() if name not in NEUTRAL and name not in OF_NO_EFFECT}
 
@@ -95,7 +132,7 @@ class OpenAI(Sampled):
 class Completion(OpenAI):
     """POST /v1/completions."""
 
-    prompt: Text | list[Text] | Ids | list[Ids]
+    prompt: Prompt
 
 
 class Part(Body):
@@ -105,12 +142,18 @@ class Part(Body):
     text: Text
 
 
+Content = Annotated[
+    Annotated[Text, Tag(ONE)] | Annotated[list[Part], STOP_AT_FIRST, Tag(MANY)],
+    _one_of(_text_or_list, "a text or a list of parts"),
+]
+
+
 class ChatMessage(BaseModel):
     """One turn; further fields go to the chat template."""
 
     model_config = ConfigDict(extra="allow")
     role: Annotated[Text, Field(min_length=1, max_length=64)]
-    content: Text | list[Part] | None = None
+    content: Content | None = None
 
     def plain(self) -> dict[str, Any]:
         """As chat templates want it: content is one text."""
@@ -121,12 +164,12 @@ class ChatMessage(BaseModel):
 class Chat(OpenAI):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1), STOP_AT_FIRST]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
 
 
 class Generate(Sampled):
-    """POST /generate."""
+    """POST /generate, and GET."""
 
     prompt: Text
 

@@ -18,7 +18,8 @@ HEAD_WAIT = 10.0
 """Seconds for a connection's first request to have come, but for its body, and for each later one that has begun to."""
 FULL = Refused(503, "there are too many connections already", code="too_many_connections", retry=5)
 SILENT = Refused(408, f"no request came within {HEAD_WAIT:g} s", code="request_timeout")
-REASONS = {408: "Request Timeout", 503: "Service Unavailable"}
+NO_HTTP = Refused(400, "this is no HTTP/1.1 request, or its head is too long")
+REASONS = {400: "Bad Request", 408: "Request Timeout", 503: "Service Unavailable"}
 
 
 class Connection(H11Protocol):
@@ -58,6 +59,13 @@ class Connection(H11Protocol):
             self._refuse(SILENT)
         elif self._has_begun:
             self._wait_for_request()
+
+    def send_400_response(self, msg: str) -> None:
+        """What uvicorn does with that which is no HTTP: an answer that has begun can only be broken off."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._refuse(NO_HTTP)
+        else:
+            self.transport.close()
 
     def _refuse(self, refused: Refused) -> None:
         if not self.transport.is_closing():

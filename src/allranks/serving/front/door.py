@@ -102,5 +102,7 @@ class _Measured:
             self._more = bool(message.get("more_body"))
             self._left -= len(message.get("body", b""))
             if self._left < 0:
+                if self._more:
+                    await _hear_out(self._receive)
                 raise too_large(self._most)
         return message

@@ -10,6 +10,9 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from allranks.errors import first_line
+from allranks.serving.front.bodies import KINDS_OF_VALUE
+
 
 class Inner(BaseModel):
     """What is wrong; ``param`` names the field, ``code`` is for programs."""
@@ -82,7 +85,7 @@ async def on_invalid(request: Request, error: Exception) -> JSONResponse:
         return answer(Refused(NO_REQUEST, f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}"))
     if first["type"] == "extra_forbidden":
         return answer(Refused(NO_REQUEST, f"unknown field {place[-1]!r}", place[-1], "unknown_parameter"))
-    named = ".".join(part for part in place if not part.startswith(("function-", "list[", "constrained")))
+    named = ".".join(part for part in place if part not in KINDS_OF_VALUE)
     said = str(first["msg"]).removeprefix("Value error, ")
     return answer(Refused(NO_REQUEST, f"{named}: {said}" if named else said, place[0] if place else None))
 
@@ -90,7 +93,13 @@ async def on_invalid(request: Request, error: Exception) -> JSONResponse:
 async def on_http(request: Request, error: Exception) -> JSONResponse:
     """What the framework refuses: unknown paths, wrong methods, bodies that are no text."""
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, Refused):  # by the door, as the framework read the body
+        return answer(error.__cause__)
     path, said = request.url.path[:60], str(error.detail)
+    if error.__cause__ is not None:
+        coded = request.headers.get("content-encoding", "")[:60]
+        why = f"Content-Encoding: {coded} is not understood here" if coded else first_line(error.__cause__)
+        said = f"the body is not JSON: {why}"
     if error.status_code == 404:
         served = sorted({str(getattr(route, "path", "")) for route in request.app.routes})
         said = f"nothing is served at {path}; there is {', '.join(served)}"

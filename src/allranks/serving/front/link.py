@@ -82,6 +82,19 @@ class Link:
             return f"its loop has stood still for {now - self._moved:.1f} s"
         return ""
 
+    @property
+    def silence(self) -> float:
+        """Seconds without news of a rank 0 that serves; before that it may have no time for any."""
+        return time.monotonic() - self._heard if self.state == "ready" else 0.0
+
+    def give_up(self, reason: str) -> None:
+        """Tell every client that the gang is broken."""
+        self._break(reason)
+
+    def excuse(self) -> None:
+        """Begin to count silence anew, as nobody listened."""
+        self._heard = self._moved = time.monotonic()
+
     def must_be_ready(self) -> None:
         """Raise Refused where no request can be taken."""
         if self.broken:

@@ -29,6 +29,8 @@ from allranks.serving.pipe import encode
 
 PORT_WAIT = 10.0
 """Seconds in which the front of an earlier attempt may let go of the port."""
+GIVEN_UP = 20.0
+"""Seconds without news of rank 0 after which it is ended: other ranks notice sooner, but there may be none."""
 AFTERWARDS = 0.5
 """Seconds in which answers are written to the end once the gang is over."""
 
@@ -64,12 +66,28 @@ async def _serve(options: Options, secret: str, listener: socket.socket, texts: 
     writer.write(encode({"op": "up"}))
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     listening = asyncio.ensure_future(link.listen(reader, writer))
+    watching = asyncio.ensure_future(_watch(link, os.getppid()))
     await asyncio.wait([serving, listening], return_when=asyncio.FIRST_COMPLETED)
+    watching.cancel()
     await asyncio.sleep(AFTERWARDS)
     server.should_exit = True  # answers that are being written are written to their end
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(serving, AFTERWARDS)
     os._exit(0)
+
+
+async def _watch(link: Link, rank: int) -> None:
+    """Tell the clients when rank 0, this process's parent, stands still, and end it, so that the gang starts again."""
+    looked = time.monotonic()
+    while link.silence < GIVEN_UP or os.getppid() != rank:
+        await asyncio.sleep(1)  # nothing announces silence
+        if time.monotonic() - looked > GIVEN_UP / 2:
+            link.excuse()  # this process itself was held up
+        looked = time.monotonic()
+    link.give_up(f"rank 0 has said nothing for {GIVEN_UP:g} s")
+    print(f"serving: rank 0 has said nothing for {GIVEN_UP:g} s, and is ended", file=sys.stderr, flush=True)
+    await asyncio.sleep(AFTERWARDS)  # this process may end with rank 0
+    os.kill(rank, signal.SIGKILL)
 
 
 def _key(options: Options) -> str:
@@ -100,8 +118,11 @@ def _texts(options: Options) -> Texts:
         return Texts(folder.fetch(options.model), options.chat_template)
     except folder.NotNow as error:
         _fail(str(error), NOT_NOW)
-    except (folder.Unfit, OSError, ValueError, ImportError) as error:
-        _fail(f"the tokenizer of {options.model} cannot be loaded: {error}")
+    except folder.Unfit as error:
+        _fail(str(error))
+    except Exception as error:  # noqa: BLE001 - of damaged files tokenizers raises no narrower one
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        _fail(f"the tokenizer of {options.model} cannot be loaded: {said}")
 
 
 def _fail(message: str, code: int = UNFIT) -> NoReturn:

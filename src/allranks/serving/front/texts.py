@@ -46,11 +46,13 @@ def _ends(folder: str) -> set[int]:
     """The tokens that end an answer, by the model's generation_config."""
     from transformers import GenerationConfig
 
-    try:
-        ends = GenerationConfig.from_pretrained(folder).eos_token_id
-    except OSError:
+    if not (Path(folder) / "generation_config.json").is_file():
         return set()
-    return set() if ends is None else {ends} if isinstance(ends, int) else set(ends)
+    said = GenerationConfig.from_pretrained(folder).eos_token_id
+    ends = set() if said is None else {said} if isinstance(said, int) else set(said)
+    if not all(isinstance(end, int) for end in ends):
+        raise ValueError(f"generation_config.json: eos_token_id is {said!r}, and has to be a token's number or several")
+    return ends
 
 
 LONGEST = 8
