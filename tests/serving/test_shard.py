@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("transformers")
 
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from allranks.serving import folder, shard
 from allranks.serving.front import process
@@ -67,6 +68,25 @@ def test_a_model_whose_files_are_not_what_its_config_says_is_refused(
     config.write_text(json.dumps({**json.loads(config.read_text()), **change}))
     with pytest.raises(folder.Unfit, match=message):
         shard.load(str(tmp_path), "none", torch.float32, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_hidden_layers": 3}, "lack model.layers.2."),
+        ({"vocab_size": 10}, r"\(1000, 64\) in its files, and \(10, 64\)"),
+    ],
+    ids=["missing", "mismatched"],
+)
+def test_deepspeed_is_given_no_model_whose_files_do_not_fit(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    config = AutoConfig.from_pretrained(save(tmp_path), tie_word_embeddings=True)
+    with torch.device("meta"):
+        shard._must_fit(str(tmp_path), AutoModelForCausalLM.from_config(config))
+        config.update(change)
+        with pytest.raises(folder.Unfit, match=message):
+            shard._must_fit(str(tmp_path), AutoModelForCausalLM.from_config(config))
 
 
 class Ended(Exception):

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from allranks.errors import first_line
 from allranks.serving import room, windows
@@ -84,9 +84,13 @@ def _from_files(folder: str, config: Any, dtype: torch.dtype | str, **how: Any) 
     _must_be_whole(folder, found["missing_keys"])
     if found["mismatched_keys"]:
         name, held, wanted = sorted(found["mismatched_keys"])[0]
-        shapes = f"{tuple(held)} in its files, and {tuple(wanted)} by its config.json"
-        raise Unfit(f"this rank's piece of {name} of the model in {folder} is {shapes}; copy the model again")
+        raise _mismatched(folder, f"this rank's piece of {name}", held, wanted)
     return model.eval()
+
+
+def _mismatched(folder: str, what: str, held: Sequence[int], wanted: Sequence[int]) -> Unfit:
+    shapes = f"{tuple(held)} in its files, and {tuple(wanted)} by its config.json"
+    return Unfit(f"{what} of the model in {folder} is {shapes}; copy the model again")
 
 
 def _must_be_whole(folder: str, missing: Iterable[str]) -> None:
@@ -141,6 +145,7 @@ def _by_deepspeed(folder: str, config: Any, dtype: torch.dtype | str, device: to
     precision = (config.dtype or torch.float32) if dtype == "auto" else dtype
     with deepspeed.OnDevice(dtype=precision, device="meta"):
         empty = AutoModelForCausalLM.from_config(config, dtype=precision)
+    _must_fit(folder, empty)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as listed:
         files = [str(file) for file in weight_files(Path(folder))]
         json.dump({"type": "ds_model", "version": 1.0, "checkpoints": files}, listed)
@@ -153,10 +158,27 @@ def _by_deepspeed(folder: str, config: Any, dtype: torch.dtype | str, device: to
             checkpoint=listed.name,
         )
     model = engine.module
-    _must_be_whole(folder, (name for name, weight in model.named_parameters() if weight.is_meta))
     # By this transformers' continuous batching knows that it is cut (transformers 5.24, continuous_api.py).
     model._device_mesh = init_device_mesh(device.type, (world,))
     return model
+
+
+def _must_fit(folder: str, empty: Any) -> None:
+    """The files hold what the empty model wants, as far as they are safetensors: DeepSpeed fails without a name."""
+    files = [file for file in weight_files(Path(folder)) if file.suffix == ".safetensors"]
+    held = {name: shape for file in files for name, shape in _shapes(file)}
+    wanted = {name: tuple(weight.shape) for name, weight in empty.named_parameters()}
+    if held:
+        _must_be_whole(folder, wanted.keys() - held.keys())
+        for name, shape in wanted.items():
+            if held[name] != shape:
+                raise _mismatched(folder, name, held[name], shape)
+
+
+def _shapes(file: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    with safe_open(file, "pt") as weights:
+        for name in weights.keys():  # noqa: SIM118 - it is no mapping
+            yield name, tuple(weights.get_slice(name).get_shape())
 
 
 def weight_files(folder: Path) -> list[Path]:
