@@ -91,6 +91,7 @@ def test_run_gives_up_a_gang_that_a_quota_never_lets_start(space: Space, engine:
     last = done.stderr.splitlines()[-1]
     assert "gang failed in" in last
     assert "node 0 did not start within 15 s: quota small does not allow it: requested pods=1" in last
+    assert "allranks cancel" not in last
     status = space.status()
     assert (status["phase"], status["exit_code"]) == ("failed", 75)
     assert [cause["kind"] for cause in status["causes"]] == ["start_timeout"]

@@ -21,6 +21,7 @@ from allranks.node.verdict import EXIT_NEVER_COMPLETE
 
 SLOW = 5.0
 """Seconds after which an operator that has made no pods is worth a word."""
+LONGER = "longer than failure.start_timeout"
 NOT_YET = "its agent has not reported yet"
 
 
@@ -101,7 +102,7 @@ def _overdue(sight: Sight, status: Status) -> str:
         since = max(since, moment(pod.created)) if pod else math.inf
     if now() - since < allowed or not waits_to_start(sight):
         return ""
-    return f"longer than failure.start_timeout ({allowed:g} s); end it with: allranks cancel {sight.name}"
+    return f"{LONGER} ({allowed:g} s); end it with: allranks cancel {sight.name}"
 
 
 def compose(sight: Sight, earlier: Status | None = None) -> Status:
