@@ -120,6 +120,18 @@ def test_a_container_killed_for_memory_is_told_the_limit_that_it_had() -> None:
     assert why_waiting(one, Events((), "gang")) == f"{killed} its limit of 8Mi (OOMKilled)"
 
 
+def test_an_eviction_is_told_with_what_it_was_for() -> None:
+    left = "node 0: its pod gang-0 was deleted or evicted (SIGTERM)"
+    record = Status("gang", "jobset", "failed", left, causes=[Cause(0, "node_lost", "", left, node=0)], exit_code=1)
+    evicted = pod(0, {"terminated": {"exitCode": 143}})
+    why = 'Usage of EmptyDir volume "scratch" exceeds the limit "1Mi".'
+    evicted.raw["status"].update(phase="Failed", reason="Evicted", message=why)
+    status = compose(Sight("jobset", main(FAILED), {0: evicted}, record=record))
+    assert status.reason == status.causes[0].message == f"{left}: Evicted: {why}"
+    again = compose(Sight("jobset", main(FAILED), {0: evicted}, record=status), status)
+    assert (again.reason, again.causes) == (status.reason, status.causes)
+
+
 def test_causes_of_a_coordinator_that_lost_its_pod_are_kept() -> None:
     before = Status("gang", "jobset", causes=[Cause(0, "signal", "", "rank 1 was killed", rank=1)])
     record = Status("gang", "jobset", "running", causes=[Cause(1000, "node_lost", "", "node 0 was lost", node=0)])
