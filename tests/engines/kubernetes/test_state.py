@@ -228,5 +228,6 @@ def test_a_gang_that_should_have_started_is_told_where(
     for node, (scheduler, host) in pods.items():
         there[node].raw["spec"].update(schedulerName=scheduler, nodeName=host)
         there[node].raw["status"]["phase"] = "Pending"
-    reason = compose(Sight("jobset", found, there, queue="it waits" if spec else "")).reason
-    assert ("longer than failure.start_timeout (20 s)" in reason) is told
+    sight = Sight("jobset", found, there, queue="it waits" if spec else "")
+    assert ("longer than failure.start_timeout (20 s)" in compose(sight).reason) is told
+    assert "longer than" not in compose(replace(sight, followed=True)).reason  # who follows it ends it

@@ -20,7 +20,7 @@ from allranks.engines.kubernetes.look import glance, look
 from allranks.engines.kubernetes.pods import Pod
 from allranks.engines.kubernetes.reasons import force_delete
 from allranks.engines.kubernetes.refusals import Missing
-from allranks.engines.kubernetes.state import LONGER, Sight, compose, start_timeout
+from allranks.engines.kubernetes.state import Sight, compose, start_timeout
 from allranks.errors import EngineError
 from allranks.node.cause import Cause, utc
 from allranks.node.status import Status
@@ -68,7 +68,6 @@ def cancel(engine: KubernetesEngine, client: Client, main: Object, *, reason: st
 
 def give_up(engine: KubernetesEngine, client: Client, main: Object, why: str) -> Status:
     """Delete a run whose node 0 did not start in time: nobody in it could end it. Raises EngineError, as ``cancel``."""
-    why = why.partition(f"; {LONGER}")[0]  # that is what it is ended for
     reason = f"node 0 did not start within {start_timeout(main):g} s: {why}"
     try:
         sight = glance(client, engine.name, _again(client, main), engine.node_of)

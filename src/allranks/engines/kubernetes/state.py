@@ -21,7 +21,6 @@ from allranks.node.verdict import EXIT_NEVER_COMPLETE
 
 SLOW = 5.0
 """Seconds after which an operator that has made no pods is worth a word."""
-LONGER = "longer than failure.start_timeout"
 NOT_YET = "its agent has not reported yet"
 
 
@@ -29,7 +28,7 @@ NOT_YET = "its agent has not reported yet"
 class Sight:
     """What was seen of a run at one moment. ``queue`` is why its pods are held back, if they are.
 
-    ``speakers`` are its pods that are no node.
+    ``speakers`` are its pods that are no node. ``followed`` says that somebody watches it, and ends it in time.
     """
 
     engine: str
@@ -40,6 +39,7 @@ class Sight:
     record: Status | None = None
     notes: tuple[str, ...] = ()
     speakers: Sequence[Pod] = ()
+    followed: bool = False
 
     @property
     def name(self) -> str:
@@ -100,9 +100,9 @@ def _overdue(sight: Sight, status: Status) -> str:
     since = max(moment(str(sight.main["metadata"].get("creationTimestamp", ""))), conditions.let_in(sight.main))
     if status.attempts or status.causes:
         since = max(since, moment(pod.created)) if pod else math.inf
-    if now() - since < allowed or not waits_to_start(sight):
+    if sight.followed or now() - since < allowed or not waits_to_start(sight):
         return ""
-    return f"{LONGER} ({allowed:g} s); end it with: allranks cancel {sight.name}"
+    return f"longer than failure.start_timeout ({allowed:g} s); end it with: allranks cancel {sight.name}"
 
 
 def compose(sight: Sight, earlier: Status | None = None) -> Status:

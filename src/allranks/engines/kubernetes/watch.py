@@ -185,7 +185,7 @@ class Watch(threading.Thread):
         line = self._lines.newest if self._lines else ""
         if line and line != self._line:  # none yet: of the same pod what it told before holds
             self._line, self._record = line, read_record(line)
-        status = compose(replace(self._sight, record=self._usable()), self._earlier)
+        status = compose(replace(self._sight, record=self._usable(), followed=True), self._earlier)
         if self.gone and not status.is_over:
             status.end("cancelled", f"its {self._sight.main['kind']} was deleted from the cluster", 143)
         if self._earlier is None or status.to_json() != self._earlier.to_json():
