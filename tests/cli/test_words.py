@@ -115,6 +115,8 @@ def test_the_end_tells_why_with_last_lines_and_marks_what_only_followed() -> Non
         "secondary: 2 more ranks",
         "full log: allranks logs digits --attempt 0 --rank 2",
     ]
+    over.name = "digits (python 'my train.py')"  # what a command of an idle gang is told as
+    assert list(words.ending(over))[-1] == "full log: allranks logs digits --attempt 0 --rank 2"
 
 
 def test_a_log_that_is_here_is_named_by_its_path(tmp_path: Path) -> None:

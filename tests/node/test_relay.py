@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from allranks.node import relay as relays
 from allranks.node.gang import Gang
-from allranks.node.relay import Relay, parse
+from allranks.node.relay import Relay, _write_all, parse
 
 
 @pytest.fixture
@@ -84,6 +87,28 @@ def test_attempts_of_the_container_before_are_not_told_again(gang: Gang) -> None
     say(gang, 1, 2, "of this one\n")
     assert relay.finish(20)
     assert reader.lines() == ["1 rank 2 | of this one"]
+
+
+def test_an_output_that_is_far_behind_has_the_last_lines_and_says_what_it_has_not(
+    gang: Gang, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*asked: Any) -> None:
+        time.sleep(0.002)
+        _write_all(*asked)
+
+    monkeypatch.setattr(relays, "_write_all", slow)  # 2 MB a second
+    reader = Reader()
+    relay = Relay(gang, 1, reader.writing)
+    text_of_rank_2 = "".join(f"line {number:9}\n" for number in range(1_000_000)) + "ValueError: no\n"
+    say(gang, 0, 2, text_of_rank_2)
+    relay.start()
+    assert relay.finish(2)
+    told = [text for _, _, rank, text in filter(None, map(parse, reader.lines())) if rank == 2]
+    assert told[-1] == "ValueError: no"
+    (note,) = [number for number, text in enumerate(told) if text.startswith("allranks: ")]
+    left_out = int(re.sub(" bytes of this log are left out here: .*|allranks: ", "", told[note]).replace(",", ""))
+    shown = sum(len(text) + 1 for number, text in enumerate(told) if number != note)
+    assert shown + left_out - len(text_of_rank_2) in (0, 1)  # the line before the note may be a part of one
 
 
 def test_an_output_that_nobody_reads_holds_up_neither_the_ranks_nor_the_end(gang: Gang) -> None:

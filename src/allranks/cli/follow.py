@@ -65,8 +65,10 @@ def follow(engine: Engine, run: Run, manners: Manners = OF_A_RUN) -> int:
             run.detach()
             say.line(manners.goes_on.format(run.name))
             return 0
-        run.wait(LAST_WAIT)
+        gone = run.wait(LAST_WAIT)
     say.lines(words.ending(ended))
+    if not gone:
+        say.line(f"it has not gone yet; see: allranks status {run.name}, or end it with: allranks cancel {run.name}")
     return EXIT_UNTOLD if ended.exit_code is None else ended.exit_code
 
 

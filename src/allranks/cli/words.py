@@ -86,7 +86,8 @@ def ending(status: Status) -> Iterator[str]:
     """The last lines of ``run``: how it ended, and why, with all that is needed to look further."""
     yield _verdict(status)
     if status.causes and status.phase != "succeeded":
-        yield from explained(status.causes[-1], status.name)
+        run, _, _ = status.name.partition(" ")  # a command's has the command line behind it
+        yield from explained(status.causes[-1], run)
 
 
 def _verdict(status: Status) -> str:

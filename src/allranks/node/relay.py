@@ -7,6 +7,7 @@ read, and a client can tell the ranks apart again (``parse``). Lines of the agen
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -43,12 +44,17 @@ class Relay(threading.Thread):
         self._newest = max(self._attempts(), default=-1)  # of a container before this one, which copied them
         self._tails: List[Tuple[int, str, Tail]] = []
         self._ending = threading.Event()
+        self._skip_at = math.inf
         path = os.path.join(self._folder, f"agent-{node}.log")
         now = time.time() if os.path.exists(path) else None
         self._agent = Tail(path, gang.log_limit, now)
 
     def finish(self, seconds: float) -> bool:
-        """Copy what is left, and return once that is done, or after ``seconds``: whether it was."""
+        """Copy what is left, and return once that is done, or after ``seconds``: whether it was.
+
+        After half of that only the last lines of each file are still copied: they say how it ended.
+        """
+        self._skip_at = time.monotonic() + seconds / 2
         self._ending.set()
         self.join(seconds)
         return not self.is_alive()
@@ -60,7 +66,9 @@ class Relay(threading.Thread):
                 if not self._copy():
                     self._ending.wait(POLL)
             while self._copy():
-                pass
+                if time.monotonic() > self._skip_at:
+                    self._skip_at = math.inf
+                    self._write([line for _, who, tail in self._tails for line in _marked(who, tail.skip())])
             self._write([line for _, who, tail in self._tails for line in _marked(who, tail.rest())])
         except OSError:
             pass  # the output is closed, or a log cannot be read: neither ends the node

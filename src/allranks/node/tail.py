@@ -50,6 +50,18 @@ class Tail:
             lines = self._bar()
         return lines
 
+    def skip(self) -> List[str]:
+        """Leave out all but the last CHUNK bytes, where there are more to come, with a note."""
+        try:
+            begin = _line_start(self._path, max(0, os.stat(self._path).st_size - CHUNK))
+        except FileNotFoundError:
+            return []
+        if begin <= self._offset:
+            return []
+        left_out, self._offset = begin - self._offset, begin
+        return [*self._rest(), f"allranks: {left_out:,} bytes of this log are left out here: the run ended before they "
+                "could be shown"]  # fmt: skip
+
     def rest(self) -> List[str]:
         """The last line, which has no end and will not get one."""
         return self._rest()

@@ -20,6 +20,10 @@ QUOTA = {
 }  # fmt: skip
 MADE = "secret,configmap,pod,jobset,mpijob.kubeflow.org,trainjob,trainingruntime,pytorchjob"
 
+LIMITS = {
+    "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"},
+    "spec": {"limits": [{"type": "Container", "max": {"memory": "100Mi"}}]},
+}  # fmt: skip
 OLD = 'printf %s "the image\'s python3 is 3.6, and allranks needs 3.8 or newer in it" > /dev/termination-log; exit 42'
 """What the agent's first lines do there (tests/node/test_bundle.py); no image here has one so old."""
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -91,10 +95,25 @@ def test_run_gives_up_a_gang_that_a_quota_never_lets_start(space: Space, engine:
     last = done.stderr.splitlines()[-1]
     assert "gang failed in" in last
     assert "node 0 did not start within 15 s: quota small does not allow it: requested pods=1" in last
+    assert "allranks cancel" not in last
     status = space.status()
     assert (status["phase"], status["exit_code"]) == ("failed", 75)
     assert [cause["kind"] for cause in status["causes"]] == ["start_timeout"]
     assert nothing_left(space)
+
+
+def test_a_limit_range_is_told_once_and_judged_beforehand(space: Space) -> None:
+    apply(space.name, LIMITS)
+    spec = str(space.spec(resources={"memory": "1Gi"}, failure=IN_TIME))
+    why = "maximum memory usage per Container is 100Mi, but limit is 1Gi"
+    asked = space.allranks("plan", "--check", "--engine", "jobset", spec)
+    assert (asked.returncode, why in asked.stderr) == (69, True), asked.stderr
+    done = space.allranks("run", "--engine", "jobset", spec)
+    assert done.returncode == 75, done.stderr
+    (pending,) = [line for line in done.stderr.splitlines() if "pending: " in line]
+    last = done.stderr.splitlines()[-1]
+    assert pending.endswith(f"pending: 0 of 2 nodes there; its pods are refused: {why}")
+    assert last.endswith(f"node 0 did not start within 15 s: its pods are refused: {why}")
 
 
 def test_run_gives_up_a_gang_that_fits_on_no_node(space: Space) -> None:

@@ -102,6 +102,36 @@ def test_pods_that_pod_security_lets_in_nowhere_are_told_what_to_set() -> None:
     )
 
 
+@pytest.mark.parametrize("pod", ["gang-w-0-0-x7k2p", "gang-w-0-0-"])
+def test_pods_that_are_refused_are_told_in_the_same_words_whatever_their_names(pod: str) -> None:
+    message = (
+        f'Error creating: pods "{pod}" is forbidden: maximum memory usage per Container is 100Mi, but limit is 1Gi'
+    )
+    assert told({"reason": "FailedCreate", "message": message, "metadata": {}}) == (
+        "its pods are refused: maximum memory usage per Container is 100Mi, but limit is 1Gi"
+    )
+
+
+def test_a_container_killed_for_memory_is_told_the_limit_that_it_had() -> None:
+    one = pod(0, {"terminated": {"exitCode": 137, "reason": "OOMKilled"}})
+    killed = "its container was killed for using more memory than"
+    assert why_waiting(one, Events((), "gang")) == f"{killed} its pod or host has (OOMKilled)"
+    one.ranks["resources"] = {"limits": {"memory": "8Mi"}}  # a LimitRange's, where the spec asks for none
+    assert why_waiting(one, Events((), "gang")) == f"{killed} its limit of 8Mi (OOMKilled)"
+
+
+def test_an_eviction_is_told_with_what_it_was_for() -> None:
+    left = "node 0: its pod gang-0 was deleted or evicted (SIGTERM)"
+    record = Status("gang", "jobset", "failed", left, causes=[Cause(0, "node_lost", "", left, node=0)], exit_code=1)
+    evicted = pod(0, {"terminated": {"exitCode": 143}})
+    why = 'Usage of EmptyDir volume "scratch" exceeds the limit "1Mi".'
+    evicted.raw["status"].update(phase="Failed", reason="Evicted", message=why)
+    status = compose(Sight("jobset", main(FAILED), {0: evicted}, record=record))
+    assert status.reason == status.causes[0].message == f"{left}: Evicted: {why}"
+    again = compose(Sight("jobset", main(FAILED), {0: evicted}, record=status), status)
+    assert (again.reason, again.causes) == (status.reason, status.causes)
+
+
 def test_causes_of_a_coordinator_that_lost_its_pod_are_kept() -> None:
     before = Status("gang", "jobset", causes=[Cause(0, "signal", "", "rank 1 was killed", rank=1)])
     record = Status("gang", "jobset", "running", causes=[Cause(1000, "node_lost", "", "node 0 was lost", node=0)])
@@ -198,5 +228,6 @@ def test_a_gang_that_should_have_started_is_told_where(
     for node, (scheduler, host) in pods.items():
         there[node].raw["spec"].update(schedulerName=scheduler, nodeName=host)
         there[node].raw["status"]["phase"] = "Pending"
-    reason = compose(Sight("jobset", found, there, queue="it waits" if spec else "")).reason
-    assert ("longer than failure.start_timeout (20 s)" in reason) is told
+    sight = Sight("jobset", found, there, queue="it waits" if spec else "")
+    assert ("longer than failure.start_timeout (20 s)" in compose(sight).reason) is told
+    assert "longer than" not in compose(replace(sight, followed=True)).reason  # who follows it ends it

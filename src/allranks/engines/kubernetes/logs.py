@@ -202,6 +202,7 @@ def follow(
                     followers[pod.uid] = _Follower(client, pod, chosen, lines)
             got = yield from _drain(lines)
             if got:
+                until = None
                 continue
             yield None
             status = watch.status()
@@ -209,7 +210,8 @@ def follow(
                 if note not in said:
                     said.add(note)
                     yield LogLine(status.attempt, OURS, None, note)
-            until = (until or time.monotonic() + LAST_WORDS) if over(status) else None
+            patience = LAST_WORDS if status.is_over else SETTLED
+            until = (until or time.monotonic() + patience) if over(status) else None
             if (
                 until
                 and lines.empty()

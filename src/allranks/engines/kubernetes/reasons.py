@@ -55,6 +55,8 @@ def told(event: Object) -> str:
         wanted = re.sub(r'[^,()]+ \([a-z ]+(?:"[^"]+"(?:, )?)+ must ([^()]*)\)', r" must \1", strict[2]).strip()
         return short(f"its namespace's Pod Security level {strict[1]} lets in no such pods: {wanted}; set that in the "
                      "spec's 'container' and 'pod'")  # fmt: skip
+    if refused := re.search(r'^Error creating: pods "[^"]*" is forbidden: (.*)', message, re.DOTALL):
+        return short(f"its pods are refused: {refused[1]}")  # their names are new each time
     return short(f"{event.get('reason', '')}: {message}".strip(": "))
 
 
@@ -181,7 +183,9 @@ def _how_ended(ended: Mapping[str, Any], pod: Pod) -> str:
         return _no_python(message, pod) or message
     reason = str(ended.get("reason", ""))
     if reason == "OOMKilled":
-        return "its container was killed for using more memory than resources.memory allows (OOMKilled)"
+        limit = (pod.ranks.get("resources", {}).get("limits") or {}).get("memory")
+        allowed = f"its limit of {limit}" if limit else "its pod or host has"
+        return f"its container was killed for using more memory than {allowed} (OOMKilled)"
     said = "" if message.startswith("{") else message
     return f"its container ended with {ended.get('exitCode')}" + (f": {said or reason}" if said or reason else "")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from allranks.engines.kubernetes import conditions, delivery
 from allranks.engines.kubernetes.pods import Object, Pod, moment, now
-from allranks.engines.kubernetes.reasons import Events, why_waiting
+from allranks.engines.kubernetes.reasons import Events, short, why_waiting
 from allranks.node.cause import Cause
 from allranks.node.ledger import ATTEMPTS_OF_A_SET
 from allranks.node.status import NodeStatus, RankStatus, Status
@@ -28,7 +28,7 @@ NOT_YET = "its agent has not reported yet"
 class Sight:
     """What was seen of a run at one moment. ``queue`` is why its pods are held back, if they are.
 
-    ``speakers`` are its pods that are no node.
+    ``speakers`` are its pods that are no node. ``followed`` says that somebody watches it, and ends it in time.
     """
 
     engine: str
@@ -39,6 +39,7 @@ class Sight:
     record: Status | None = None
     notes: tuple[str, ...] = ()
     speakers: Sequence[Pod] = ()
+    followed: bool = False
 
     @property
     def name(self) -> str:
@@ -99,7 +100,7 @@ def _overdue(sight: Sight, status: Status) -> str:
     since = max(moment(str(sight.main["metadata"].get("creationTimestamp", ""))), conditions.let_in(sight.main))
     if status.attempts or status.causes:
         since = max(since, moment(pod.created)) if pod else math.inf
-    if now() - since < allowed or not waits_to_start(sight):
+    if sight.followed or now() - since < allowed or not waits_to_start(sight):
         return ""
     return f"longer than failure.start_timeout ({allowed:g} s); end it with: allranks cancel {sight.name}"
 
@@ -119,11 +120,25 @@ def compose(sight: Sight, earlier: Status | None = None) -> Status:
     else:
         status = _gathering(sight, earlier)
     if status.is_over:
+        _tell_eviction(status, sight)
         _nobody_runs(status)
         status.notes = [*status.notes, *filter(None, [sight.lingers])]
     status.conditions = conditions.shown(sight.main)
     status.notes = [*status.notes, *(note for note in sight.notes if note not in status.notes)]
     return status
+
+
+def _tell_eviction(status: Status, sight: Sight) -> None:
+    """Why the last cause's pod was taken away: its agent knew of a signal only, and kubelet says what for."""
+    last = status.causes[-1] if status.causes else None
+    pod = sight.pods.get(last.node) if last and last.node is not None else None
+    if not last or not pod or pod.status.get("reason") != "Evicted":
+        return
+    why = short(f"Evicted: {pod.status.get('message', '')}")
+    if why not in last.message:
+        status.causes = [*status.causes[:-1], replace(last, message=f"{last.message}: {why}")]
+    if why not in status.reason:
+        status.reason = f"{status.reason}: {why}"
 
 
 def _end(status: Status, sight: Sight, ended: conditions.Ending) -> None:

@@ -175,15 +175,17 @@ class Watch(threading.Thread):
         if self._lines is None or not self._lines.is_alive() or self._of != pod.uid:
             if self._lines is not None:
                 self._lines.close()
-            self._of = pod.uid
+            if self._of != pod.uid:
+                with self._lock:
+                    self._of, self._lines, self._line, self._record = pod.uid, None, "", None
             argv = pod.agent("record", "--follow")
             self._lines = Lines(self._client, pod.name, pod.container, argv, pod.namespace, self._tell)
 
     def _compose(self) -> Status:
         line = self._lines.newest if self._lines else ""
-        if line != self._line:
+        if line and line != self._line:  # none yet: of the same pod what it told before holds
             self._line, self._record = line, read_record(line)
-        status = compose(replace(self._sight, record=self._usable()), self._earlier)
+        status = compose(replace(self._sight, record=self._usable(), followed=True), self._earlier)
         if self.gone and not status.is_over:
             status.end("cancelled", f"its {self._sight.main['kind']} was deleted from the cluster", 143)
         if self._earlier is None or status.to_json() != self._earlier.to_json():
