@@ -87,10 +87,6 @@ class Link:
         """Seconds without news of a rank 0 that serves; before that it may have no time for any."""
         return time.monotonic() - self._heard if self.state == "ready" else 0.0
 
-    def give_up(self, reason: str) -> None:
-        """Tell every client that the gang is broken."""
-        self._break(reason)
-
     def excuse(self) -> None:
         """Begin to count silence anew, as nobody listened."""
         self._heard = self._moved = time.monotonic()
@@ -148,7 +144,7 @@ class Link:
             self._heard = time.monotonic()
             getattr(self, f"_on_{message['op']}")(message)
         if self.state != "ended":
-            self._break("rank 0 has ended")
+            self.give_up("rank 0 has ended")
 
     def _on_state(self, message: dict[str, Any]) -> None:
         self.state, self.text = message["state"] if message["state"] != "ready" else self.state, message["text"]
@@ -185,9 +181,10 @@ class Link:
         self.state = "ended"
 
     def _on_broken(self, message: dict[str, Any]) -> None:
-        self._break(message["reason"])
+        self.give_up(message["reason"])
 
-    def _break(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
+        """The gang is broken: tell every client, once."""
         if not self.broken:
             self.broken = reason
             self._fail(f"the gang broke, and starts again: {reason}")
