@@ -56,12 +56,10 @@ class Sight:
     @property
     def lingers(self) -> str:
         """Which containers keep a gang whose ranks' containers have all ended, a while ago; empty where none do."""
+        if conditions.ending(self.main) or not all("terminated" in pod.state for pod in self.pods.values()):
+            return ""
         staying = [pod for pod in self.pods.values() if pod.lingering]
-        if (
-            not staying
-            or conditions.ending(self.main)
-            or not all("terminated" in pod.state for pod in self.pods.values())
-        ):
+        if not staying:
             return ""
         first, kind = staying[0], self.main["kind"]
         more = f" and those of {len(staying) - 1} more" if len(staying) > 1 else ""
