@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,14 +60,23 @@ def look(folder: Path) -> Model:
     config = _json(folder / "config.json")
     missing = sorted(name for name in _shards(folder) if not (folder / name).is_file())
     if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise Unfit(f"{folder} lacks {', '.join(missing[:3])}{more}, which its index names; copy the model again")
+        raise Unfit(f"{folder} lacks {few(missing)}, which its index names; copy the model again")
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise Unfit(f"{folder} has no tokenizer; save it there with tokenizer.save_pretrained({str(folder)!r})")
     try:
         return _model(config)
     except (TypeError, ValueError, AttributeError) as error:
         raise Unfit(f"{folder / 'config.json'} is not as a model's is: {error}; copy the model again") from error
+
+
+def few(names: Sequence[str]) -> str:
+    """The first three of them, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def in_one_line(error: BaseException) -> str:
+    """What a library says in several lines of a damaged file, as far as anybody reads it."""
+    return " ".join(str(error).split())[:300]
 
 
 def fetch(model: str) -> str:

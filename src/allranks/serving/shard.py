@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from allranks.errors import first_line
 from allranks.serving import room, windows
-from allranks.serving.folder import Unfit
+from allranks.serving.folder import Unfit, few, in_one_line
 
 TIMEOUT = timedelta(seconds=60)
 """Of collectives on the CPU and of eager ones on a GPU. The watch notices sooner; this is what is left if it cannot."""
@@ -71,7 +71,7 @@ def _config(folder: str) -> Any:
     try:
         return AutoConfig.from_pretrained(folder)
     except (OSError, KeyError, ValueError, TypeError, AttributeError, StrictDataclassError) as error:
-        raise Unfit(f"{folder}/config.json is not as a model's is: {' '.join(str(error).split())[:300]}") from error
+        raise Unfit(f"{folder}/config.json is not as a model's is: {in_one_line(error)}") from error
 
 
 def _from_files(folder: str, config: Any, dtype: torch.dtype | str, **how: Any) -> Any:
@@ -95,8 +95,7 @@ def _mismatched(folder: str, what: str, held: Sequence[int], wanted: Sequence[in
 
 def _must_be_whole(folder: str, missing: Iterable[str]) -> None:
     if names := sorted(missing):
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        said = f"the files of the model in {folder} lack {', '.join(names[:3])}{more}"
+        said = f"the files of the model in {folder} lack {few(names)}"
         raise Unfit(f"{said}, which its config.json asks for; copy the model again")
 
 

@@ -121,7 +121,7 @@ def _texts(options: Options) -> Texts:
     except folder.Unfit as error:
         _fail(str(error))
     except Exception as error:  # noqa: BLE001 - of damaged files tokenizers raises no narrower one
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        said = f"{type(error).__name__}: {folder.in_one_line(error)}"
         _fail(f"the tokenizer of {options.model} cannot be loaded: {said}")
 
 
