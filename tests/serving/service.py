@@ -53,10 +53,15 @@ class Serving:
         except (OSError, http.client.HTTPException):
             return False
 
-    def ranks(self) -> dict[int, int]:
-        """Pid of each rank."""
+    def ranks(self) -> dict[int, int | None]:
+        """Pid of each rank, as far as it is told."""
         status = json.loads(self.cli("status", self.name, "-o", "json").stdout)
         return {rank["rank"]: rank["pid"] for node in status["nodes"] for rank in node["ranks"]}
+
+    def pids(self) -> dict[int, int]:
+        """Pid of each rank, awaited: a gang may answer before each of its agents has told of its ranks."""
+        wait("the pids of all ranks", lambda: all(self.ranks().values()))
+        return {rank: pid for rank, pid in self.ranks().items() if pid is not None}
 
     def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*CLI, *words], env=self.env, capture_output=True, text=True, timeout=START)

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.gang, pytest.mark.torch, pytest.mark.timeout(500)]
 def break_it(service: Serving, rank: int, number: signal.Signals) -> tuple[list[tuple[int, Any, float]], float]:
     """Signal a rank while four requests run; what each client got, and when /health said that something is wrong."""
     asked = {"max_tokens": 450, "temperature": 0}
-    pids = service.ranks()
+    pids = service.pids()
 
     def ask(which: int) -> tuple[int, Any, float]:
         status, body = service.ask("/generate", {**asked, "prompt": f"the {which}", "stream": bool(which % 2)})
@@ -62,7 +62,7 @@ def test_ranks_that_are_killed_or_stopped_break_requests_at_once_and_the_gang_se
             wait("it serves again", service.ready, seconds=120)
             answer = service.ask("/generate", {"prompt": "The for", "max_tokens": 9, "temperature": 0})[1]
             assert answer["text"] == wanted
-        old = service.ranks()
+        old = service.pids()
         os.kill(old[0], signal.SIGTERM)  # by somebody who is not its agent: it ends well, and is missed all the same
         wait("it is over", lambda: service.ranks()[0] != old[0], seconds=120)
         wait("it serves again", service.ready, seconds=120)
@@ -76,7 +76,7 @@ def test_ranks_that_are_killed_or_stopped_break_requests_at_once_and_the_gang_se
 
 def test_an_http_process_that_is_stopped_is_given_up_with_its_gang(place: Path, model: Path) -> None:
     with serving(place, model, "stuck", "failure: {restarts: 3}\n") as service:
-        old, found = service.ranks(), processes.listener(service.port)
+        old, found = service.pids(), processes.listener(service.port)
         assert found is not None
         os.kill(found[0], signal.SIGSTOP)
         wait("the gang is another", lambda: service.ranks()[0] not in (old[0], None), seconds=120)
@@ -86,7 +86,7 @@ def test_an_http_process_that_is_stopped_is_given_up_with_its_gang(place: Path, 
 
 def test_a_rank_that_is_stopped_and_has_no_others_is_given_up_by_the_http_process(place: Path, model: Path) -> None:
     with serving(place, model, "alone", ranks=1) as service:
-        os.kill(service.ranks()[0], signal.SIGSTOP)
+        os.kill(service.pids()[0], signal.SIGSTOP)
         asked = {"prompt": "a", "max_tokens": 8}
         assert service.ask("/v1/completions", asked)[0] == 503  # it was stopped before, and that is told at last
         wait("it serves again", lambda: service.ready() and service.state() == "healthy")

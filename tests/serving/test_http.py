@@ -163,7 +163,7 @@ def test_a_wrong_key_is_refused_where_it_counts_and_the_key_is_nowhere_to_be_rea
     run = Path(service.env["XDG_STATE_HOME"]) / "allranks" / "runs" / "kept"
     for file in (path for path in run.rglob("*") if path.is_file()):
         assert KEY not in file.read_text(errors="replace"), file
-    for pid in service.ranks().values():
+    for pid in service.pids().values():
         assert KEY.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 

@@ -92,7 +92,7 @@ def broken_by(service: Serving, pid: int, number: signal.Signals) -> tuple[float
 
 
 def break_and_await(service: Serving, who: str, number: signal.Signals) -> None:
-    before, old = restarts(service), service.ranks()
+    before, old = restarts(service), service.pids()
     noticed, (whole, stream) = broken_by(service, old[1] if who == "rank" else coordinator(service), number)
     assert noticed < 5, (who, number)
     assert (whole[0], whole[1]["error"]["code"]) == (503, "answer_broken"), (who, number)
@@ -101,7 +101,7 @@ def break_and_await(service: Serving, who: str, number: signal.Signals) -> None:
     assert done == "data: [DONE]"
     assert max(whole[2], stream[2]) < 10, (who, number)
     wait("it serves again", service.ready, seconds=150)
-    wait("its new ranks are told", lambda: len({*service.ranks().values()} - {*old.values()}) == 2)
+    wait("its new ranks are told", lambda: len({*service.ranks().values()} - {*old.values(), None}) == 2)
     assert {pid: state for pid in old.values() if (state := lives(pid))} == {}, (who, number)
     wait("the restart is counted", lambda: restarts(service) == before + 1)
 
@@ -130,7 +130,7 @@ def test_one_gang_of_two_goes_on_answering_while_the_other_starts_again(place: P
     extra = "replicas: 2\nfailure: {restarts: 9, grace: 10s}\n"
     with serving(place, place / "llama", "two", extra, engine="ray", ranks=1) as service:
         wait("both gangs serve", lambda: phases(service) == ["running"] * 2, seconds=120)
-        old = service.ranks()
+        old = service.pids()
         os.kill(of_ray(service, "ray::ServeReplica:two:gang"), signal.SIGKILL)  # of either
         wait("it is seen", lambda: restarts(service) == 1)
         asked = {"prompt": "The for", "max_tokens": 5, "temperature": 0}
@@ -140,7 +140,7 @@ def test_one_gang_of_two_goes_on_answering_while_the_other_starts_again(place: P
             assert service.ask("/health")[0] == 200
             answers += 1
         assert answers > 0
-        assert len({*service.ranks().values()} & {*old.values()}) == 1
+        assert len({*service.pids().values()} & {*old.values()}) == 1
 
 
 def phases(service: Serving) -> list[str]:
@@ -170,7 +170,7 @@ def test_a_server_of_ones_own_serves_behind_rays_door_and_its_ranks_start_again_
         assert service.ask("/who") == (200, "attempt 0 of 2")
         assert service.ask("/nothing")[0] == 404
         wait("its lines", lambda: service.cli("logs", "own").stdout.count("serving as rank") == 2)
-        old = service.ranks()
+        old = service.pids()
         os.kill(old[1], signal.SIGKILL)
         wait("all ranks are new", lambda: service.ask("/who") == (200, "attempt 1 of 2"))
         wait("both are told", lambda: len({*service.ranks().values()} - {*old.values(), None}) == 2)
@@ -180,7 +180,7 @@ def test_a_server_of_ones_own_serves_behind_rays_door_and_its_ranks_start_again_
 
 
 def a_lost_door_costs_no_gang(service: Serving) -> None:
-    old = service.ranks()
+    old = service.pids()
     door = of_ray(service, "ray::ServeReplica:own:door")
     os.kill(door, signal.SIGKILL)
     wait("there is another", lambda: of_ray(service, "ray::ServeReplica:own:door") not in (0, door))
