@@ -45,6 +45,8 @@ def own_state(
     home = tmp_path_factory.mktemp("xdg")
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    monkeypatch.setenv("KUBECONFIG", str(home / "no-kubeconfig"))  # no test asks whatever cluster the user has
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # else every rank compiles torch's modules anew
     # What torch compiles takes a minute and is the same for every test.
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(pytestconfig.cache.mkdir("torch_extensions")))

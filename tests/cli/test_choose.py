@@ -9,6 +9,7 @@ import pytest
 
 from allranks import engines
 from allranks.cli import choose
+from allranks.cli import list as list_
 from allranks.cli.main import call
 from allranks.engines.engine import ONLY_REMEMBERED
 from allranks.errors import EngineError, NotFound, Unreachable
@@ -40,6 +41,12 @@ class Away:
 
     def status(self, name: str) -> Status:
         raise self._error
+
+
+@pytest.fixture(autouse=True)
+def _a_cluster_could_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "unasked", list)
+    monkeypatch.setattr(list_, "unasked", list)
 
 
 NOT, THERE, REMEMBERED, SILENT = Knows(), Knows("running"), Knows("cancelled", ONLY_REMEMBERED), Knows("silent")

@@ -23,8 +23,7 @@ def test_every_classic_job_has_its_plan() -> None:
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda path: path.parent.name)
-def test_the_plan_of_a_readme_is_what_plan_prints(readme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", os.devnull)  # as where no cluster can be asked
+def test_the_plan_of_a_readme_is_what_plan_prints(readme: Path) -> None:
     text = readme.read_text()
     now = BLOCK.sub(lambda found: found[1] + planned(found[2]), text)
     if os.environ.get("GOLDEN_FILES") == "write":

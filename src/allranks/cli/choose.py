@@ -64,6 +64,12 @@ def all_runs(*, quiet: bool = False) -> list[tuple[Engine, Status]]:
     return sorted(found, key=lambda one: one[1].started, reverse=True)
 
 
+def unasked() -> list[str]:
+    """What to add to "there is no such run" where no cluster was asked for it: a line, or none."""
+    reasons = [engine.available() for engine in engines.all_engines() if isinstance(engine, CanRecall)]
+    return [f"No cluster was asked: {reasons[0]}"] if all(reasons) else []
+
+
 def pick(name: str | None) -> tuple[Engine, Status]:
     """The run of that name, or the newest one, which is then named on stderr. Raises NotFound."""
     if name:
@@ -104,7 +110,8 @@ def _named(name: str) -> tuple[Engine, Status]:
     for unseen in silent.values():
         if isinstance(unseen, Unreachable) and unseen.run:
             raise unseen
-    raise NotFound("\n".join([str(_no_run(name, missing)), *(f"It may be elsewhere: {why}" for why in silent)]))
+    elsewhere = [f"It may be elsewhere: {why}" for why in silent]
+    raise NotFound("\n".join([str(_no_run(name, missing)), *elsewhere, *unasked()]))
 
 
 def _no_run(name: str, missing: list[tuple[Engine, NotFound]]) -> NotFound:

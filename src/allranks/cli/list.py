@@ -8,7 +8,7 @@ import click
 
 from allranks.cli import output as out
 from allranks.cli import words
-from allranks.cli.choose import all_runs
+from allranks.cli.choose import all_runs, unasked
 
 if TYPE_CHECKING:
     from allranks.node.status import Status
@@ -27,7 +27,7 @@ def command(output: str | None) -> None:
     elif runs:
         _table(runs)
     else:
-        click.echo("no runs yet; start one with: allranks run -- python SCRIPT", err=True)
+        click.echo("\n".join(["no runs yet; start one with: allranks run -- python SCRIPT", *unasked()]), err=True)
 
 
 def _table(runs: list[Status]) -> None:

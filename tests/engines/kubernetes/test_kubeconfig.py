@@ -131,7 +131,6 @@ def fresh_client() -> None:
 def test_without_a_kubeconfig_run_says_so(
     fresh_client: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.chdir(tmp_path)
     assert call(["run", "--engine", "jobset", "--", "python3", "-V"]) == 69
     assert "no kubeconfig" in capfd.readouterr().err

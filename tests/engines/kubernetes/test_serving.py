@@ -21,11 +21,6 @@ from allranks.spec.service import Service
 KUBERNETES = ("jobset", "mpijob", "trainjob", "pytorchjob")
 
 
-@pytest.fixture(autouse=True)
-def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-
-
 def plan(engine: str = "jobset", **fields: Any) -> Plan:
     whole = {"name": "chat", "nodes": 2, "image": "serve:1", "model": "/models/m", **fields}
     found = engines.get(engine)

@@ -44,7 +44,6 @@ SHAPES = {
 
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", "/nonexistent")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 

@@ -20,9 +20,7 @@ from tests.engines.runai import stand_in
 @pytest.fixture(autouse=True)
 def nothing_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
 
 def installed(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> Path:
