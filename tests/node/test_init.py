@@ -137,6 +137,32 @@ def test_a_container_says_why_it_could_not_even_start(tmp_path: Path) -> None:
     assert left["causes"][0]["message"] == "cannot start: workdir /nowhere is not in the image or on a volume"
 
 
+ENDED_EARLY = """
+import os, signal, sys
+from allranks.node import init
+
+start = init.Init._start_zygote
+init.Init._start_zygote = lambda self: (start(self), os.kill(os.getpid(), signal.SIGTERM))
+sys.exit(init.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.gang
+def test_who_is_told_to_end_before_there_are_agents_ends_them_at_once(tmp_path: Path) -> None:
+    gang = make_gang(
+        nodes=1, ranks_per_node=1, argv=("sleep", "600"), grace=300.0,
+        state=str(tmp_path), cache=str(tmp_path), workdir=str(tmp_path),
+    )  # fmt: skip
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "secret").write_text("ab" * 32)
+    (tmp_path / "plan.json").write_text(json.dumps(vars(gang)))
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED_EARLY, tmp_path / "plan.json"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "status.json").read_text())["phase"] == "cancelled"
+
+
 @pytest.mark.gang
 def test_a_container_that_must_end_does_so_as_soon_as_its_ranks_have(tmp_path: Path) -> None:
     mounted = tmp_path / "mounted"

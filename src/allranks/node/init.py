@@ -83,6 +83,8 @@ class Init:
         try:
             while self._agents:
                 self._wait(wake)
+                if self._cancelled:
+                    self._end_agents()
                 self._reap()
                 self._kill_stopped()
                 self._enforce_end()
@@ -95,7 +97,7 @@ class Init:
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda received, frame: self._cancel())
+            signal.signal(number, self._on_end)
         return reading
 
     def _listen(self) -> socket.socket:
@@ -223,10 +225,13 @@ class Init:
         self._lifeline = None
         if not letting_go:
             write_cancel(self.gang.state, "the command line that had started it went away", EXIT_TERMINATED)
-            self._cancel()
+            self._cancelled = True
 
-    def _cancel(self) -> None:
+    def _on_end(self, number: int, frame: object) -> None:
+        """The loop does what follows, once: a signal may come before there are agents, or while one is started."""
         self._cancelled = True
+
+    def _end_agents(self) -> None:
         if self._end_by is None:
             self._must_end_by(time.monotonic() + self.gang.grace + CANCEL_MARGIN)
             for agent in self._agents.values():
