@@ -100,6 +100,30 @@ def test_what_cannot_be_read_as_json_is_told_why(
     assert (told.status_code, message in told.json()["error"]["message"]) == (400, True)
 
 
+@pytest.mark.parametrize("field", ["max_tokens", "n", "seed", "top_k", "prompt"])
+def test_a_whole_number_is_what_its_schema_says_and_neither_true_nor_a_text(client: TestClient, field: str) -> None:
+    promised = client.get("/openapi.json").json()["components"]["schemas"]["Completion"]["properties"][field]
+    kind = promised["oneOf"][2]["items"] if field == "prompt" else promised["anyOf"][0]
+    assert (kind["type"], "minimum" in kind) == ("integer", True)
+    for value, status in ((True, 400), ("1", 400), (2.5, 400), (2.0, 404), (2, 404)):  # 404: of the model's name
+        given = [0, value] if field == "prompt" else value
+        told = client.post("/v1/completions", json={"model": "none", "prompt": "a", field: given})
+        assert (value, told.status_code) == (value, status), told.text
+
+
+def test_a_text_is_neither_a_number_nor_a_truth_but_in_an_address(client: TestClient, link: Link) -> None:
+    for field, value in (("temperature", "1"), ("temperature", True), ("stream", "true"), ("ignore_eos", 1)):
+        assert client.post("/generate", json={"prompt": "a", field: value}).status_code == 400
+    link.give_up("a rank is gone")
+    asked = "/generate?prompt=a&max_tokens=2&top_k=3&temperature=0.5&ignore_eos=true&stream=1"
+    assert client.get(asked).json()["error"]["code"] == "gang_broken"  # nothing else was wrong with it
+
+
+def test_a_wrong_method_is_told_all_that_are_allowed(client: TestClient) -> None:
+    told = client.put("/generate")
+    assert (told.status_code, told.headers["allow"]) == (405, "GET, POST")
+
+
 def test_a_browsers_address_line_may_say_what_a_body_may_and_nothing_else(client: TestClient) -> None:
     for query, message in (("top_p=2", "top_p: "), ("bogus=1", "unknown field 'bogus'"), ("top_k=-2", "top_k: ")):
         told = client.get(f"/generate?prompt=a&{query}")
