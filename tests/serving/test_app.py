@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import resource
 import threading
 import tracemalloc
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
-from allranks.serving.front import app
+from allranks.serving.folder import Unfit
+from allranks.serving.front import app, process
 from allranks.serving.front.link import Link
 from allranks.serving.front.metrics import Metrics
 from allranks.serving.front.texts import Texts
@@ -180,3 +182,9 @@ def test_no_token_ends_an_answer_that_is_to_be_as_long_as_was_asked(
         link._on_out({"out": [[told[-1]["id"], [7, 2], True, ""]]})
         assert live.events.get_nowait().finish == finish
     assert [message["eos"] for message in told] == [[2], [-1]]
+
+
+def test_a_process_that_may_have_too_few_files_for_any_client_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    with pytest.raises(Unfit, match=r"may have 64 open files, and for 32 connections it needs 288; raise it"):
+        process._listen(Options("m", port=0))

@@ -143,4 +143,5 @@ def test_a_port_that_is_taken_is_told_by_the_rank_that_wanted_it(place: Path, mo
         env = {**os.environ, "XDG_STATE_HOME": str(place / "state"), "XDG_CACHE_HOME": str(place / "cache")}
         done = subprocess.run([*CLI, *words], env=env, capture_output=True, text=True, timeout=200)
     assert done.returncode == 65, done.stderr
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    why = f"cannot listen on 127.0.0.1:{port}: Address already in use; name another host or port"
+    assert f"exited with code 65; its last line: serving: {why}" in done.stderr

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("transformers")
 
-from allranks.serving.folder import NOT_NOW, NotNow
+from allranks.serving.folder import NOT_NOW, UNFIT, NotNow
 from allranks.serving.options import Options
 
 pytestmark = pytest.mark.torch
@@ -36,6 +37,16 @@ def test_a_rank_whose_thread_dies_ends_as_nobody_else_would_notice() -> None:
     assert done.returncode == NOT_NOW, done.stderr
     assert "serving: rank 1: thread the one that hears died: KeyError" in done.stdout
     assert "KeyError: 'a'" in done.stderr
+
+
+def test_libraries_that_cannot_be_loaded_are_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "transformers.py").write_text("raise ImportError('libtorch.so: failed to map segment')")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "allranks.serving", "--model=m"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == UNFIT
+    why = "is memory limited (ulimit -v), or the installation damaged?"
+    assert done.stderr == f"serving: ImportError: libtorch.so: failed to map segment; {why}\n"
 
 
 def test_a_warm_up_that_takes_too_long_may_go_better_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:

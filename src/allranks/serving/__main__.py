@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from allranks.serving.folder import UNFIT
+from allranks.serving.folder import UNFIT, in_one_line
 from allranks.serving.options import parse
 
 
@@ -17,6 +17,10 @@ def main() -> None:
     except ModuleNotFoundError as error:
         print(f"serving: {error}; install it where the ranks run: pip install 'allranks[serve]'", file=sys.stderr)
         sys.exit(UNFIT)
+    except (ImportError, MemoryError) as error:  # another start would meet the same
+        why = "is memory limited (ulimit -v), or the installation damaged?"
+        print(f"serving: {type(error).__name__}: {in_one_line(error)}; {why}", file=sys.stderr)
+        sys.exit(UNFIT)
     run(options)
 
 
@@ -26,7 +30,9 @@ def _quiet() -> None:
     import warnings
 
     warnings.filterwarnings("ignore", module=r"(torch|transformers|deepspeed)\b")
-    logging.getLogger("ContinuousBatchingLogger").setLevel(logging.ERROR)
+    loop = logging.getLogger("ContinuousBatchingLogger")
+    loop.setLevel(logging.ERROR)
+    loop.addFilter(lambda record: not record.getMessage().startswith("Error in generation loop"))  # engine tells it
     import transformers
 
     transformers.logging.set_verbosity_error()

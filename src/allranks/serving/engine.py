@@ -215,6 +215,7 @@ class Rank:
 
     def _listen(self) -> None:
         """What the front wants, until it is gone."""
+        why = ""
         for message in self.pipe.heard():
             self._heard = time.monotonic()
             if message["op"] == "up":
@@ -223,10 +224,14 @@ class Rank:
                 self._add(message)
             elif message["op"] == "cancel":
                 self._cancel(message["id"])
+            elif message["op"] == "failed":
+                why = message["why"]
         assert self.front is not None  # only then is there anything to hear
-        if not self._draining:
+        if self._draining:
+            self._live.clear()  # nobody is left to answer
+        else:
             code = self.front.end(5)
-            _print(f"rank 0: the HTTP process has ended with {code}")  # it has said why, if it was not killed
+            _print(why or f"rank 0: the HTTP process has ended with {code}")
             peers.leave(code if code > 0 else NOT_NOW)
 
     def _add(self, message: dict[str, Any]) -> None:
