@@ -172,6 +172,15 @@ def test_an_answer_that_its_client_leaves_is_forgotten(link: Link) -> None:
     assert live.open == {}
 
 
+@pytest.mark.parametrize(("ending", "then"), [(False, "and starts again"), (True, "before it had ended")])
+def test_who_waits_for_a_gang_that_breaks_is_told_whether_it_comes_back(link: Link, ending: bool, then: str) -> None:
+    live = link.submit([[1]], 9, [{}])
+    if ending:
+        link._on_drain({})
+    link.give_up("a rank is gone")
+    assert live.events.get_nowait().error == f"the gang broke, {then}: a rank is gone"
+
+
 def test_no_token_ends_an_answer_that_is_to_be_as_long_as_was_asked(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
