@@ -173,7 +173,7 @@ def test_a_machine_without_its_loopback_is_told_so(tmp_path: Path) -> None:
     if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True).returncode:
         pytest.skip("no network of its own can be made here")
     (tmp_path / "plan.json").write_text(json.dumps(vars(on_this_machine(tmp_path, "true"))))
-    command = [*apart, sys.executable, SUPERVISOR, "init", tmp_path / "plan.json"]
+    command = [*apart, sys.executable, str(SUPERVISOR), "init", str(tmp_path / "plan.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 73
     assert "cannot be reached: Network is unreachable; bring its loopback up: ip link set lo up" in done.stdout
