@@ -76,6 +76,22 @@ def test_libraries_that_cannot_be_loaded_are_told_in_one_line(tmp_path: Path) ->
     assert done.stderr == f"serving: ImportError: libtorch.so: failed to map segment; {why}\n"
 
 
+def test_an_interrupt_leaves_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "transformers.py").write_text("import time; print('importing', flush=True); time.sleep(60)")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with subprocess.Popen(
+        [sys.executable, "-m", "allranks.serving", "--model=m"], env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as rank:  # fmt: skip
+        try:
+            assert rank.stdout is not None
+            assert rank.stdout.readline() == "importing\n"
+            rank.send_signal(signal.SIGINT)
+            assert (rank.communicate(timeout=20)[1], rank.returncode) == ("", -signal.SIGINT)
+        finally:
+            rank.kill()
+
+
 def test_a_rank_whose_loop_breaks_says_why_unless_a_lost_peer_broke_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

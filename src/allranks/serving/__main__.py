@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from allranks.serving.folder import UNFIT, in_one_line
@@ -10,6 +11,7 @@ from allranks.serving.options import parse
 
 def main() -> None:
     """Serve until told to end."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of wherever it was
     options = parse(sys.argv[1:])
     try:
         _quiet()

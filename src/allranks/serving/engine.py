@@ -137,8 +137,9 @@ class Rank:
         return 0
 
     def _hear_of_the_end(self) -> None:
-        """From now on SIGTERM is no longer the end: until rank 0 is ready there is nothing to bring to an end."""
-        signal.signal(signal.SIGTERM, lambda number, _: self._told.put(number))
+        """From now on a signal is no longer the end: until rank 0 is ready there is nothing to bring to an end."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, _: self._told.put(number))
 
     def _silence(self) -> float:
         return self.options.silence or (1.0 if self.device.type == "cuda" else 2.0)
