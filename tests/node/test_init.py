@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -148,21 +149,23 @@ def on_this_machine(folder: Path, *argv: str) -> Gang:
 
 
 ENDED_EARLY = """
-import os, signal, sys
+import os, sys
 from allranks.node import init
 
 start = init.Init._start_zygote
-init.Init._start_zygote = lambda self: (start(self), os.kill(os.getpid(), signal.SIGTERM))
-sys.exit(init.main(sys.argv[1:]))
+init.Init._start_zygote = lambda self: (start(self), os.kill(os.getpid(), int(sys.argv[2])))
+sys.exit(init.main(sys.argv[1:2]))
 """
 
 
 @pytest.mark.gang
-def test_who_is_told_to_end_before_there_are_agents_ends_them_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_who_is_told_to_end_before_there_are_agents_ends_them_at_once(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "plan.json").write_text(json.dumps(vars(on_this_machine(tmp_path, "sleep", "600"))))
     done = subprocess.run(
-        [sys.executable, "-c", ENDED_EARLY, tmp_path / "plan.json"], capture_output=True, text=True, timeout=60
-    )
+        [sys.executable, "-c", ENDED_EARLY, str(tmp_path / "plan.json"), str(int(number))],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "status.json").read_text())["phase"] == "cancelled"
 
