@@ -69,7 +69,9 @@ def test_ranks_that_are_killed_or_stopped_break_requests_at_once_and_the_gang_se
         causes = json.loads(service.cli("status", "broken", "-o", "json").stdout)["causes"]
         named = [(cause["rank"], cause["kind"]) for cause in causes]
         assert named == [(1, "signal"), (1, "hang"), (0, "hang"), (0, "signal"), (0, "exit")], causes
-        assert "Traceback" not in service.cli("logs", "broken").stdout  # the cause is a signal, and told as one
+        killed = service.cli("logs", "broken", "--attempt", "0").stdout
+        assert "serving: rank 0: Connection closed by rank 1: it is gone" in killed
+        assert "Traceback" not in killed
         told = service.cli("status", "broken").stdout
         assert "restarts 5 of 9" in told
         assert "rank 1 on node 0: killed by SIGKILL" in told
