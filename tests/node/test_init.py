@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from allranks.engines.local.control import SUPERVISOR
+from allranks.node.gang import Gang
 from tests.node.gangs import make_gang
 
 PLACE = {"PET_NNODES": "1", "PET_NODE_RANK": "0", "RANK": "0", "MASTER_ADDR": "127.0.0.1"}
@@ -135,6 +138,71 @@ def test_a_container_says_why_it_could_not_even_start(tmp_path: Path) -> None:
     assert elsewhere.returncode == 73
     left = json.loads((tmp_path / "termination-log").read_text())
     assert left["causes"][0]["message"] == "cannot start: workdir /nowhere is not in the image or on a volume"
+
+
+def on_this_machine(folder: Path, *argv: str) -> Gang:
+    """One rank, and the folder of a run for it."""
+    (folder / "logs").mkdir()
+    (folder / "secret").write_text("ab" * 32)
+    places = {"state": str(folder), "cache": str(folder), "workdir": str(folder)}
+    return make_gang(nodes=1, ranks_per_node=1, argv=argv, grace=300.0, **places)
+
+
+ENDED_EARLY = """
+import os, sys
+from allranks.node import init
+
+start = init.Init._start_zygote
+init.Init._start_zygote = lambda self: (start(self), os.kill(os.getpid(), int(sys.argv[2])))
+sys.exit(init.main(sys.argv[1:2]))
+"""
+
+
+@pytest.mark.gang
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_who_is_told_to_end_before_there_are_agents_ends_them_at_once(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps(vars(on_this_machine(tmp_path, "sleep", "600"))))
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED_EARLY, str(tmp_path / "plan.json"), str(int(number))],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "status.json").read_text())["phase"] == "cancelled"
+
+
+@pytest.mark.gang
+def test_a_machine_without_its_loopback_is_told_so(tmp_path: Path) -> None:
+    apart = ["unshare", "--map-root-user", "--net"]
+    if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("no network of its own can be made here")
+    (tmp_path / "plan.json").write_text(json.dumps(vars(on_this_machine(tmp_path, "true"))))
+    command = [*apart, sys.executable, str(SUPERVISOR), "init", str(tmp_path / "plan.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 73
+    assert "cannot be reached: Network is unreachable; bring its loopback up: ip link set lo up" in done.stdout
+
+
+KILLED_WHILE_IT_IMPORTS = """
+import sys
+from allranks.node import init
+
+dies = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+init.interpreter.command_line = lambda gang, env: (dies, {})
+sys.exit(init.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.gang
+def test_a_zygote_that_memory_does_not_suffice_for_is_not_started_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps(vars(on_this_machine(tmp_path, "true"))))
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_WHILE_IT_IMPORTS, tmp_path / "plan.json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.count("the zygote ended with -9") == 3, done.stdout + done.stderr
+    assert json.loads((tmp_path / "status.json").read_text())["phase"] == "succeeded"
 
 
 @pytest.mark.gang

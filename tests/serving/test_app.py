@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import resource
 import threading
 import tracemalloc
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
-from allranks.serving.front import app
+from allranks.serving.folder import Unfit
+from allranks.serving.front import app, process
 from allranks.serving.front.link import Link
 from allranks.serving.front.metrics import Metrics
 from allranks.serving.front.texts import Texts
@@ -100,6 +102,30 @@ def test_what_cannot_be_read_as_json_is_told_why(
     assert (told.status_code, message in told.json()["error"]["message"]) == (400, True)
 
 
+@pytest.mark.parametrize("field", ["max_tokens", "n", "seed", "top_k", "prompt"])
+def test_a_whole_number_is_what_its_schema_says_and_neither_true_nor_a_text(client: TestClient, field: str) -> None:
+    promised = client.get("/openapi.json").json()["components"]["schemas"]["Completion"]["properties"][field]
+    kind = promised["oneOf"][2]["items"] if field == "prompt" else promised["anyOf"][0]
+    assert (kind["type"], "minimum" in kind) == ("integer", True)
+    for value, status in ((True, 400), ("1", 400), (2.5, 400), (2.0, 404), (2, 404)):  # 404: of the model's name
+        given = [0, value] if field == "prompt" else value
+        told = client.post("/v1/completions", json={"model": "none", "prompt": "a", field: given})
+        assert (value, told.status_code) == (value, status), told.text
+
+
+def test_a_text_is_neither_a_number_nor_a_truth_but_in_an_address(client: TestClient, link: Link) -> None:
+    for field, value in (("temperature", "1"), ("temperature", True), ("stream", "true"), ("ignore_eos", 1)):
+        assert client.post("/generate", json={"prompt": "a", field: value}).status_code == 400
+    link.give_up("a rank is gone")
+    asked = "/generate?prompt=a&max_tokens=2&top_k=3&temperature=0.5&ignore_eos=true&stream=1"
+    assert client.get(asked).json()["error"]["code"] == "gang_broken"  # nothing else was wrong with it
+
+
+def test_a_wrong_method_is_told_all_that_are_allowed(client: TestClient) -> None:
+    told = client.put("/generate")
+    assert (told.status_code, told.headers["allow"]) == (405, "GET, POST")
+
+
 def test_a_browsers_address_line_may_say_what_a_body_may_and_nothing_else(client: TestClient) -> None:
     for query, message in (("top_p=2", "top_p: "), ("bogus=1", "unknown field 'bogus'"), ("top_k=-2", "top_k: ")):
         told = client.get(f"/generate?prompt=a&{query}")
@@ -146,6 +172,15 @@ def test_an_answer_that_its_client_leaves_is_forgotten(link: Link) -> None:
     assert live.open == {}
 
 
+@pytest.mark.parametrize(("ending", "then"), [(False, "and starts again"), (True, "before it had ended")])
+def test_who_waits_for_a_gang_that_breaks_is_told_whether_it_comes_back(link: Link, ending: bool, then: str) -> None:
+    live = link.submit([[1]], 9, [{}])
+    if ending:
+        link._on_drain({})
+    link.give_up("a rank is gone")
+    assert live.events.get_nowait().error == f"the gang broke, {then}: a rank is gone"
+
+
 def test_no_token_ends_an_answer_that_is_to_be_as_long_as_was_asked(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,3 +191,9 @@ def test_no_token_ends_an_answer_that_is_to_be_as_long_as_was_asked(
         link._on_out({"out": [[told[-1]["id"], [7, 2], True, ""]]})
         assert live.events.get_nowait().finish == finish
     assert [message["eos"] for message in told] == [[2], [-1]]
+
+
+def test_a_process_that_may_have_too_few_files_for_any_client_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    with pytest.raises(Unfit, match=r"may have 64 open files, and for 32 connections it needs 288; raise it"):
+        process._listen(Options("m", port=0))

@@ -69,6 +69,9 @@ def test_ranks_that_are_killed_or_stopped_break_requests_at_once_and_the_gang_se
         causes = json.loads(service.cli("status", "broken", "-o", "json").stdout)["causes"]
         named = [(cause["rank"], cause["kind"]) for cause in causes]
         assert named == [(1, "signal"), (1, "hang"), (0, "hang"), (0, "signal"), (0, "exit")], causes
+        killed = service.cli("logs", "broken", "--attempt", "0").stdout
+        assert "serving: rank 0: Connection closed by rank 1: it is gone" in killed
+        assert "Traceback" not in killed
         told = service.cli("status", "broken").stdout
         assert "restarts 5 of 9" in told
         assert "rank 1 on node 0: killed by SIGKILL" in told
@@ -143,4 +146,5 @@ def test_a_port_that_is_taken_is_told_by_the_rank_that_wanted_it(place: Path, mo
         env = {**os.environ, "XDG_STATE_HOME": str(place / "state"), "XDG_CACHE_HOME": str(place / "cache")}
         done = subprocess.run([*CLI, *words], env=env, capture_output=True, text=True, timeout=200)
     assert done.returncode == 65, done.stderr
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    why = f"cannot listen on 127.0.0.1:{port}: Address already in use; name another host or port"
+    assert f"exited with code 65; its last line: serving: {why}" in done.stderr

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
 
+from allranks.serving import folder
 from allranks.serving.folder import DEEPSPEED, TRANSFORMERS, Model, Unfit, choose, look
 
 CONFIG = {"model_type": "llama", "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 100}
@@ -85,3 +87,20 @@ def test_an_architecture_that_nothing_cuts_is_refused_with_those_that_are() -> N
     with pytest.raises(Unfit, match="shard: deepspeed does not cover mixtral; shard: transformers covers it"):
         choose(llama("mixtral"), 2, "deepspeed")
     assert DEEPSPEED < TRANSFORMERS
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("restarts", "kind"), [("0", folder.Unfit), ("1", folder.NotNow)])
+def test_a_hub_that_does_not_answer_is_waited_for_only_so_long(
+    monkeypatch: pytest.MonkeyPatch, restarts: str, kind: type[Exception]
+) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+    monkeypatch.setattr(folder, "HUB_ANSWER", 0.2)
+    monkeypatch.setattr(folder, "HUB_WAIT", 0.1)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(kind, match=r"the hub does not give it: ReadTimeout: .*; name a folder, or see whether the"):
+            folder.fetch("nobody/no-such-model")

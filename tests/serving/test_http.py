@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import http.client
 import json
 import socket
 import time
@@ -133,6 +135,15 @@ def test_what_is_asked_in_the_wrong_way_or_place_is_told_the_right_one(
 ) -> None:
     found, told = service.ask(path, body, **HELD)
     assert (found, told["error"]["message"].startswith(message)) == (status, True)
+
+
+def test_a_probe_by_head_is_answered_as_by_get_but_for_the_body(service: Serving) -> None:
+    for path, status in (("/", 200), ("/health", 200), ("/ready", 200), ("/metrics", 200), ("/v1/models", 401)):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)) as connection:
+            for _ in range(2):  # a body would stand before the second answer
+                connection.request("HEAD", path)
+                told = connection.getresponse()
+                assert (told.status, told.read(), int(told.headers["content-length"]) > 0) == (status, b"", True)
 
 
 def test_a_body_of_50_mb_is_refused_and_not_kept(service: Serving) -> None:

@@ -100,3 +100,8 @@ def test_a_service_starts_again_more_often_than_a_job_unless_told_otherwise() ->
     given["failure"] = {"restarts": 2, "grace": "5s"}
     told = Service(**given).gang(("serve",)).failure
     assert (told.restarts, told.grace.seconds) == (2, 5)
+
+
+def test_a_name_whose_bytes_are_no_utf_8_is_told_with_the_way_out() -> None:
+    with pytest.raises(ValueError, match=r"text is UTF-8; rename it, or say that it is: LC_ALL=C\.UTF-8"):
+        Service.model_validate({"name": "chat", "model": "/models/m\udcff"})

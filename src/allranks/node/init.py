@@ -37,7 +37,8 @@ from allranks.node.verdict import EXIT_CANTCREAT, EXIT_GIVEN_UP
 BACKLOG = 1024
 RESPAWN_PAUSE = 0.5
 BARREN, YOUNG = 3, 60.0
-"""How many zygotes in a row may fail, each in its first seconds, before one is started that imports nothing."""
+"""How many zygotes in a row may fail, each in its first seconds, before one is started that imports nothing: an import
+may break them, or take more memory than there is."""
 CANCEL_MARGIN = 10.0
 LAST_WORDS = 2.0
 RELAY_WAIT = 5.0
@@ -83,6 +84,8 @@ class Init:
         try:
             while self._agents:
                 self._wait(wake)
+                if self._cancelled:
+                    self._end_agents()
                 self._reap()
                 self._kill_stopped()
                 self._enforce_end()
@@ -94,13 +97,15 @@ class Init:
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda received, frame: self._cancel())
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._on_end)
         return reading
 
     def _listen(self) -> socket.socket:
         """The coordinator's port stays open while its agent is replaced: nobody is refused in between."""
         host = self.gang.coordinator if self.gang.engine == "local" else ""  # its own name may not resolve yet
+        if host:
+            _must_be_up(host)
         listening = socket.create_server((host, self.gang.port), backlog=BACKLOG)
         self.gang = replace(self.gang, port=listening.getsockname()[1])
         with open(self._plan, encoding="utf-8") as file:
@@ -178,7 +183,7 @@ class Init:
                 self._must_end_by(time.monotonic() + LAST_WORDS)
         if self._zygote is not None and self._zygote.poll() is not None and self._agents:
             log(f"the zygote ended with {self._zygote.returncode}; starting it again")
-            failed = self._zygote.returncode > 0 and time.monotonic() - self._born[-1] < YOUNG
+            failed = self._zygote.returncode != 0 and time.monotonic() - self._born[-1] < YOUNG
             self._barren = self._barren + 1 if failed else 0
             processes.kill_descendants(os.getpid(), keep={agent.pid for agent in self._agents.values()})
             self._pace(-1)
@@ -223,10 +228,13 @@ class Init:
         self._lifeline = None
         if not letting_go:
             write_cancel(self.gang.state, "the command line that had started it went away", EXIT_TERMINATED)
-            self._cancel()
+            self._cancelled = True
 
-    def _cancel(self) -> None:
+    def _on_end(self, number: int, frame: object) -> None:
+        """The loop does what follows, once: a signal may come before there are agents, or while one is started."""
         self._cancelled = True
+
+    def _end_agents(self) -> None:
         if self._end_by is None:
             self._must_end_by(time.monotonic() + self.gang.grace + CANCEL_MARGIN)
             for agent in self._agents.values():
@@ -266,6 +274,16 @@ class Init:
                 write_record(self.gang.state, status)
             except OSError as error:
                 log(f"cannot record the end of the run: {error.strerror}")
+
+
+def _must_be_up(host: str) -> None:
+    """Raise OSError where nobody could ever reach this machine's own address, though it can be listened on."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # it sends nothing
+        try:
+            probe.connect((host, 9))
+        except OSError as error:
+            said = f"{host}, an address of this machine, cannot be reached: {error.strerror}"
+            raise OSError(error.errno, f"{said}; bring its loopback up: ip link set lo up") from error
 
 
 def _pipe() -> Tuple[int, int]:

@@ -107,7 +107,6 @@ class Rank:
 
     def serve(self) -> int:
         """Everything; returns what to exit with. Raises Unfit, NotNow, and peers.Gone when the ranks do not meet."""
-        signal.signal(signal.SIGTERM, lambda number, _: self._told.put(number))
         threading.excepthook = self._thread_died
         if self.front:
             threading.Thread(target=self._listen, name="front", daemon=True).start()
@@ -122,6 +121,7 @@ class Rank:
         watch.arm(max(self.options.stall, 5 * self._warm_up(facts.vocabulary, context)))
         if not self._up.wait(FRONT_WAIT):
             raise NotNow(f"the HTTP process has no port or no tokenizer after {FRONT_WAIT:g} s; see what it said")
+        self._hear_of_the_end()
         took = time.monotonic() - began
         self._say(f"ready after {took:.1f} s: {self.world} x {self.device.type}, {context} tokens", state="ready")
         self.pipe.say(op="ready", context=context, vocabulary=facts.vocabulary, pid=os.getpid())
@@ -136,6 +136,11 @@ class Rank:
         self.loop._generation_thread.join()
         return 0
 
+    def _hear_of_the_end(self) -> None:
+        """From now on a signal is no longer the end: until rank 0 is ready there is nothing to bring to an end."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, _: self._told.put(number))
+
     def _silence(self) -> float:
         return self.options.silence or (1.0 if self.device.type == "cuda" else 2.0)
 
@@ -149,7 +154,11 @@ class Rank:
         met = peers.connect(os.environ.get("MASTER_ADDR", "127.0.0.1"), self.world)
         watch = peers.Watch(met, self._silence(), lambda: self.loop.beats if self.loop else 0, self._broken)
         watch.start()
-        self.loop = self._start_loop(path, how, met, context)
+        try:
+            self.loop = self._start_loop(path, how, met, context)
+        except RuntimeError:  # what a collective raises whose peer is lost
+            self._let_the_watch_speak()
+            raise
         return watch
 
     def _start_loop(self, path: str, how: str, met: peers.Peers, context: int) -> Loop:
@@ -169,6 +178,8 @@ class Rank:
         ):
             loop = Loop(model, how, config, peers.Plans(met, self.rank), self._deliver, self._loop_broke)
             loop.warmup()
+            if self.rank:
+                self._hear_of_the_end()  # rank 0 may be ready soon, and says when it is
             loop.start()
         return loop
 
@@ -198,8 +209,9 @@ class Rank:
     def _serve_until_told(self) -> int:
         """Until somebody ends the gang. To who did not ask for that, it is no success: the code is a signal's."""
         number = self._told.get()
-        self._draining = True
-        self._say("draining", state="draining")
+        with self._ending:  # what is broken drains no more
+            self._draining = True
+            self._say("draining", state="draining")
         self.pipe.say(op="drain")
         until = time.monotonic() + self.options.drain
         while self._live and time.monotonic() < until:
@@ -207,7 +219,7 @@ class Rank:
         assert self.loop is not None
         self._is_over = True
         self.pipe.say(op="end")
-        self.loop.stop(block=True, timeout=5, hard_stop=bool(self._live))
+        self.loop.stop(block=True, timeout=5, hard_stop=True)  # for what has not ended by now nobody waits
         self.pipe.flush(2)
         if self.front:
             self.front.end(5)
@@ -215,6 +227,7 @@ class Rank:
 
     def _listen(self) -> None:
         """What the front wants, until it is gone."""
+        why = ""
         for message in self.pipe.heard():
             self._heard = time.monotonic()
             if message["op"] == "up":
@@ -223,10 +236,14 @@ class Rank:
                 self._add(message)
             elif message["op"] == "cancel":
                 self._cancel(message["id"])
+            elif message["op"] == "failed":
+                why = message["why"]
         assert self.front is not None  # only then is there anything to hear
-        if not self._draining:
+        if self._draining:
+            self._live.clear()  # nobody is left to answer
+        else:
             code = self.front.end(5)
-            _print(f"rank 0: the HTTP process has ended with {code}")  # it has said why, if it was not killed
+            _print(why or f"rank 0: the HTTP process has ended with {code}")
             peers.leave(code if code > 0 else NOT_NOW)
 
     def _add(self, message: dict[str, Any]) -> None:
@@ -297,6 +314,9 @@ class Rank:
         self._broken(f"thread {died.thread.name if died.thread else '?'} died: {died.exc_type.__name__}")
 
     def _loop_broke(self, error: BaseException) -> None:
+        self._let_the_watch_speak()
+        if not (self._is_over or self._follows_to_the_end):
+            traceback.print_exception(error)
         self._broken(f"{type(error).__name__}: {error}")
 
     def _broken(self, reason: str) -> None:
@@ -304,11 +324,25 @@ class Rank:
         with self._ending:
             if self._is_over:
                 return  # the others have ended before us, as they were told to
+            if self._follows_to_the_end:
+                peers.leave(128 + self._told.get())
             _print(f"rank {self.rank}: {reason}")
             self.pipe.say(op="broken", reason=reason)
             self.pipe.flush(LAST_WORDS)
             time.sleep(LAST_WORDS)
             peers.leave(NOT_NOW)
+
+    def _let_the_watch_speak(self) -> None:
+        """A peer that is lost breaks what we do with it too: then the watch ends this process, and says why better."""
+        if self.world > 1:
+            time.sleep(LAST_WORDS)
+        with self._ending:
+            pass
+
+    @property
+    def _follows_to_the_end(self) -> bool:
+        """Whether this rank has been told to end, and waits for rank 0 to: if that dies before, it is no news."""
+        return self.rank > 0 and not self._told.empty()
 
     def _say(self, text: str, state: str = "") -> None:
         if self.rank == 0:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,9 @@ TRANSFORMERS = frozenset(
 
 DEEPSPEED = frozenset(["llama", "mistral", "phi", "qwen2", "qwen3", "starcoder2"])
 """The same under DeepSpeed's AutoTP, loaded piece by piece. With DeepSpeed 0.19.8 others fail so, or are wrong."""
+
+HUB_ANSWER, HUB_WAIT = 10.0, 20.0
+"""Seconds for the hub to answer, and in which it is asked again: a pod may have to wait for its network."""
 
 UNFIT, NOT_NOW = 65, 75
 """What a rank exits with that cannot serve: another start would find the same, or may go better."""
@@ -79,19 +84,46 @@ def in_one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
 
 
+def not_yet() -> type[Unfit] | type[NotNow]:
+    """What to raise for what was there before a restart, and may be again; at the first start it is plainly wrong."""
+    return Unfit if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0" else NotNow
+
+
 def fetch(model: str) -> str:
     """The folder of a model, which is fetched from the hub if it is not there yet. Raises Unfit and NotNow."""
     if Path(model).exists() or model.startswith("/"):
         return model
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+
+    wanted = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
+    until = time.monotonic() + (0 if constants.is_offline_mode() else HUB_WAIT)
+    while True:
+        try:
+            why = _out_of_reach(model)
+            return str(snapshot_download(model, allow_patterns=wanted, local_files_only=bool(why)))
+        except (GatedRepoError, RepositoryNotFoundError, HFValidationError) as error:
+            raise Unfit(f"no folder {model} here, and no such model on the hub: {first_line(error)}") from error
+        except (ValueError, OSError) as error:
+            if time.monotonic() > until:
+                said = f"no folder {model} here, and the hub does not give it: {why or first_line(error)}"
+                way_out = "name a folder, or see whether the hub (HF_ENDPOINT) can be reached from here"
+                raise not_yet()(f"{said}; {way_out}") from error
+        time.sleep(1)  # nothing announces that a network is there
+
+
+def _out_of_reach(model: str) -> str:
+    """Why the hub does not answer, if it does not: to a download that could never begin there is no timeout."""
+    from huggingface_hub import HfApi
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
     try:
-        return str(snapshot_download(model, allow_patterns=["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]))
-    except (GatedRepoError, RepositoryNotFoundError, HFValidationError) as error:
-        raise Unfit(f"no folder {model} here, and no such model on the hub: {first_line(error)}") from error
-    except (ValueError, OSError) as error:
-        raise NotNow(f"no folder {model} here, and the hub does not give it: {first_line(error)}") from error
+        HfApi().model_info(model, timeout=HUB_ANSWER)
+    except (GatedRepoError, RepositoryNotFoundError, HFValidationError):
+        raise
+    except Exception as error:  # noqa: BLE001 - it has been several HTTP libraries, each with errors of its own
+        return f"{type(error).__name__}: {first_line(error)}"
+    return ""
 
 
 def _model(config: dict[str, Any]) -> Model:

@@ -36,6 +36,8 @@ def _clean_text(text: str) -> str:
     if "\0" in text:
         raise ValueError("text has no NUL character")
     if any("\ud800" <= letter <= "\udfff" for letter in text):
+        if any("\udc80" <= letter <= "\udcff" for letter in text):  # a byte of the shell's that Python could not read
+            raise ValueError("text is UTF-8; rename it, or say that it is: LC_ALL=C.UTF-8")
         raise ValueError("text has no lone surrogate")
     return text
 

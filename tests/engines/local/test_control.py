@@ -90,6 +90,15 @@ def test_a_supervisor_that_cannot_start_is_an_error_with_its_last_words_and_leav
     assert not (rundir.runs_home() / "digits").exists()
 
 
+def test_a_supervisor_whose_disk_is_too_full_to_say_so_is_spoken_for(
+    submit: Submit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "full.py").write_text("raise SystemExit(73)")
+    monkeypatch.setattr(control, "SUPERVISOR", tmp_path / "full.py")
+    with pytest.raises(EngineError, match=r"ended with 73, and said nothing; \d+ KiB are left for .*: make room"):
+        submit("wait")
+
+
 def test_a_gang_that_is_over_at_once_is_no_error(submit: Submit) -> None:
     submit("fail").wait(5)
     assert ENGINE.status("digits").exit_code == 137

@@ -38,6 +38,7 @@ from allranks.node.files import write_whole
 from allranks.node.launch import door
 from allranks.node.processes import start_time
 from allranks.node.status import Status
+from allranks.node.verdict import EXIT_CANTCREAT
 
 if TYPE_CHECKING:
     from allranks.spec.job import Job
@@ -234,9 +235,17 @@ def _await_first_record(run: RunDir, supervisor: subprocess.Popen[bytes]) -> Non
         return
     supervisor.kill()
     code = supervisor.wait()
-    last_words = "\n".join(_last_words(run.logs)) or f"its supervisor ended with {code}, and said nothing"
+    last_words = "\n".join(_last_words(run.logs)) or _nothing_said(run, code)
     shutil.rmtree(run.path, ignore_errors=True)
     raise EngineError(f"run {run.name} could not be started:\n{last_words}")
+
+
+def _nothing_said(run: RunDir, code: int) -> str:
+    said = f"its supervisor ended with {code}, and said nothing"
+    if code != EXIT_CANTCREAT:
+        return said
+    left = shutil.disk_usage(run.path).free // 1024  # what it has to say it writes there too
+    return f"{said}; {left} KiB are left for {run.path}: make room, or set XDG_STATE_HOME to a folder that has it"
 
 
 def _undo(run: RunDir, supervisor: subprocess.Popen[bytes]) -> None:

@@ -181,7 +181,7 @@ def _add_simple(app: FastAPI, service: Service) -> None:
         return await generate(asked, request)
 
     @app.get("/generate", responses=DOCUMENTED)
-    async def get_generate(asked: Annotated[bodies.Generate, Query()], request: Request) -> Any:
+    async def get_generate(asked: Annotated[bodies.Query, Query()], request: Request) -> Any:
         """The same from a browser's address line."""
         return await generate(asked, request)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 
 def _encodable(text: str) -> str:
@@ -14,6 +14,11 @@ def _encodable(text: str) -> str:
     except UnicodeEncodeError as error:
         raise ValueError("text has no lone surrogate") from error
     return text
+
+
+def _whole(given: Any) -> Any:
+    """To JSON 2.0 is the whole number 2, and so it is to a schema that says ``integer``."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
 def _one_of(kinds: Callable[[Any], str], allowed: str) -> Discriminator:
@@ -37,7 +42,8 @@ STOP_AT_FIRST = Field(fail_fast=True)
 """For lists: an error for each of a million elements would take gigabytes, and tens of seconds, to tell one of them."""
 
 Text = Annotated[str, AfterValidator(_encodable)]
-Ids = Annotated[list[Annotated[int, Field(ge=0)]], STOP_AT_FIRST]
+WHOLE = BeforeValidator(_whole)
+Ids = Annotated[list[Annotated[int, Field(ge=0), WHOLE]], STOP_AT_FIRST]
 Prompt = Annotated[
     Annotated[Text, Tag(ONE)]
     | Annotated[list[Text], STOP_AT_FIRST, Tag(MANY)]
@@ -73,9 +79,9 @@ OF_NO_EFFECT = ("user", "metadata", "store", "service_tier", "safety_identifier"
 
 
 class Body(BaseModel):
-    """Unknown fields are refused."""
+    """Unknown fields are refused, and so is ``true`` or ``"1"`` for a number: OpenAI's API takes neither."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class StreamOptions(Body):
@@ -90,11 +96,11 @@ class Sampled(Body):
     ``ignore_eos``, which load tests send to servers of this kind, goes on to ``max_tokens`` whatever the model says.
     """
 
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
     temperature: Annotated[Real, Field(ge=0, le=2)] | None = None
     top_p: Annotated[Real, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=2**31), WHOLE] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63), WHOLE] | None = None
     stop: Stop | None = None
     ignore_eos: bool = False
     stream: bool = False
@@ -115,7 +121,7 @@ class OpenAI(Sampled):
     """What both of OpenAI's requests have."""
 
     model: Text | None = None
-    n: Annotated[int, Field(ge=1)] | None = None
+    n: Annotated[int, Field(ge=1), WHOLE] | None = None
     stream_options: StreamOptions | None = None
 
     @model_validator(mode="before")
@@ -165,13 +171,19 @@ class Chat(OpenAI):
     """POST /v1/chat/completions."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1), STOP_AT_FIRST]
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
 
 
 class Generate(Sampled):
-    """POST /generate, and GET."""
+    """POST /generate."""
 
     prompt: Text
+
+
+class Query(Generate):
+    """GET /generate: in an address every value is a text."""
+
+    model_config = ConfigDict(strict=False)
 
 
 class Tokenize(Body):

@@ -95,7 +95,7 @@ async def on_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, Refused):  # by the door, as the framework read the body
         return answer(error.__cause__)
-    path, said = request.url.path[:60], str(error.detail)
+    path, said, headers = request.url.path[:60], str(error.detail), dict(error.headers or {})
     if error.__cause__ is not None:
         coded = request.headers.get("content-encoding", "")[:60]
         why = f"Content-Encoding: {coded} is not understood here" if coded else first_line(error.__cause__)
@@ -107,9 +107,9 @@ async def on_http(request: Request, error: Exception) -> JSONResponse:
         here = [route for route in request.app.routes if getattr(route, "path", "") == request.url.path]
         methods = sorted({method for route in here for method in getattr(route, "methods", None) or ()})
         said = f"{request.method} is not served at {path}; allowed is {' or '.join(methods)}"
-    refused = Refused(error.status_code, said)
-    response = answer(refused)
-    response.headers.update(error.headers or {})
+        headers["allow"] = ", ".join(methods)  # the framework names those of the first route
+    response = answer(Refused(error.status_code, said))
+    response.headers.update(headers)
     return response
 
 

@@ -187,7 +187,8 @@ class Link:
         """The gang is broken: tell every client, once."""
         if not self.broken:
             self.broken = reason
-            self._fail(f"the gang broke, and starts again: {reason}")
+            then = "before it had ended" if self.state == "draining" else "and starts again"
+            self._fail(f"the gang broke, {then}: {reason}")
 
     def _fail(self, reason: str) -> None:
         for name in list(self._where):

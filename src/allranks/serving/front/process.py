@@ -18,15 +18,17 @@ from typing import NoReturn
 import uvicorn
 
 from allranks.serving import folder, key
-from allranks.serving.folder import NOT_NOW, UNFIT
+from allranks.serving.folder import NOT_NOW, UNFIT, NotNow, Unfit
 from allranks.serving.front.app import make
-from allranks.serving.front.connection import Connection
+from allranks.serving.front.connection import SPARE, Connection
 from allranks.serving.front.link import Link
 from allranks.serving.front.metrics import Metrics
 from allranks.serving.front.texts import Texts
 from allranks.serving.options import Options
 from allranks.serving.pipe import encode
 
+CONNECTIONS = 32
+"""So many clients a service must be able to have, or it is none."""
 PORT_WAIT = 10.0
 """Seconds in which the front of an earlier attempt may let go of the port."""
 GIVEN_UP = 20.0
@@ -49,7 +51,12 @@ def run(end: socket.socket, options: Options) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     try:
-        asyncio.run(_serve(options, _key(options), _listen(options), _texts(options), end))
+        secret = key.read(options.key_env, options.key_file)
+        asyncio.run(_serve(options, secret, _listen(options), _texts(options), end))
+    except (Unfit, NotNow) as error:
+        with contextlib.suppress(OSError):  # rank 0 has gone before
+            end.sendall(encode({"op": "failed", "why": str(error)}))  # it says so last of all
+        os._exit(UNFIT if isinstance(error, Unfit) else NOT_NOW)
     except BaseException:  # noqa: BLE001 - the last rim: nothing above may run twice, here and in rank 0
         traceback.print_exc()
     os._exit(70)
@@ -90,41 +97,31 @@ async def _watch(link: Link, rank: int) -> None:
     os.kill(rank, signal.SIGKILL)
 
 
-def _key(options: Options) -> str:
-    """The API key. Ends the process where it should be somewhere and is not."""
-    try:
-        return key.read(options.key_env, options.key_file)
-    except folder.Unfit as error:
-        _fail(str(error))
-
-
 def _listen(options: Options) -> socket.socket:
+    """The socket of the service's port. Raises Unfit, and NotNow where the port was ours before: it may be again."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < SPARE + CONNECTIONS:
+        wanted = f"for {CONNECTIONS} connections it needs {SPARE + CONNECTIONS}; raise it (ulimit -n)"
+        raise Unfit(f"the HTTP process may have {hard} open files, and {wanted}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard != resource.RLIM_INFINITY else max(soft, 65536), hard))
-    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-    until = time.monotonic() + (PORT_WAIT if restarted else 0)
+    until = time.monotonic() + (PORT_WAIT if folder.not_yet() is NotNow else 0)
     while True:
         try:
             return socket.create_server((options.host, options.port), backlog=2048)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > until:
-                why = f"cannot listen on {options.host}:{options.port}: {error.strerror}; name another port"
-                _fail(why, NOT_NOW if restarted else UNFIT)  # the port was ours before: it may be again
+                said = os.strerror(error.errno or 0) if (error.errno or 0) > 0 else str(error)  # resolvers' are below 0
+                why = f"cannot listen on {options.host}:{options.port}: {said}; name another host or port"
+                raise folder.not_yet()(why) from error
         time.sleep(0.1)  # nothing announces that a port is free
 
 
 def _texts(options: Options) -> Texts:
+    """What cuts texts into tokens. Raises Unfit and NotNow."""
     try:
         return Texts(folder.fetch(options.model), options.chat_template)
-    except folder.NotNow as error:
-        _fail(str(error), NOT_NOW)
-    except folder.Unfit as error:
-        _fail(str(error))
-    except Exception as error:  # noqa: BLE001 - of damaged files tokenizers raises no narrower one
+    except (Unfit, NotNow):
+        raise
+    except Exception as error:  # of damaged files tokenizers raises no narrower one
         said = f"{type(error).__name__}: {folder.in_one_line(error)}"
-        _fail(f"the tokenizer of {options.model} cannot be loaded: {said}")
-
-
-def _fail(message: str, code: int = UNFIT) -> NoReturn:
-    print(f"serving: {message}", file=sys.stderr, flush=True)
-    os._exit(code)
+        raise Unfit(f"the tokenizer of {options.model} cannot be loaded: {said}") from error
