@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import resource
+import socket
 import threading
 import tracemalloc
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
-from allranks.serving.folder import Unfit
+from allranks.serving.folder import NotNow, Unfit
 from allranks.serving.front import app, process
 from allranks.serving.front.link import Link
 from allranks.serving.front.metrics import Metrics
@@ -197,3 +198,17 @@ def test_a_process_that_may_have_too_few_files_for_any_client_says_so_at_once(mo
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
     with pytest.raises(Unfit, match=r"may have 64 open files, and for 32 connections it needs 288; raise it"):
         process._listen(Options("m", port=0))
+
+
+def test_a_port_that_is_taken_ends_the_first_start_and_is_tried_again_after_a_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(process, "PORT_WAIT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        options = Options("m", port=holder.getsockname()[1])
+        said = f"cannot listen on 127.0.0.1:{options.port}: Address already in use; name another host or port"
+        for restarts, error in (("0", Unfit), ("1", NotNow)):
+            monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+            with pytest.raises(error, match=said):
+                process._listen(options)

@@ -135,16 +135,3 @@ def test_what_only_the_ranks_can_find_wrong_ends_the_run_at_once_whatever_restar
     assert f"the model in {place}/torn cannot be loaded" in done.stderr
     assert "0 of 9 used; no other would mend it" in done.stderr
     assert all(not Path(f"/proc/{pid}").exists() for pid in service.ranks().values() if pid)
-
-
-def test_a_port_that_is_taken_is_told_by_the_rank_that_wanted_it(place: Path, model: Path) -> None:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as holder:
-        port = str(holder.getsockname()[1])
-        words = ["serve", "--model", str(model), "--port", port, "--name", "taken", "--restarts", "0", "--detach"]
-        env = {**os.environ, "XDG_STATE_HOME": str(place / "state"), "XDG_CACHE_HOME": str(place / "cache")}
-        done = subprocess.run([*CLI, *words], env=env, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 65, done.stderr
-    why = f"cannot listen on 127.0.0.1:{port}: Address already in use; name another host or port"
-    assert f"exited with code 65; its last line: serving: {why}" in done.stderr

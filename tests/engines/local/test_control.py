@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,14 @@ def test_a_supervisor_whose_disk_is_too_full_to_say_so_is_spoken_for(
     monkeypatch.setattr(control, "SUPERVISOR", tmp_path / "full.py")
     with pytest.raises(EngineError, match=r"ended with 73, and said nothing; \d+ KiB are left for .*: make room"):
         submit("wait")
+
+
+def test_a_service_whose_port_is_taken_is_told_who_has_it_and_leaves_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        with pytest.raises(EngineError, match=f"port {port} is held by process {os.getpid()}: .*; end that, or name"):
+            ENGINE.submit(replace(planned("wait"), address=f"http://127.0.0.1:{port}"), detach=True)
+    assert ENGINE.list() == []
 
 
 def test_a_gang_that_is_over_at_once_is_no_error(submit: Submit) -> None:

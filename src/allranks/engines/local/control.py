@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from allranks import node
 from allranks.engines import child
@@ -32,6 +35,7 @@ from allranks.engines.local.rundir import (
     until,
 )
 from allranks.errors import EngineError, no_run
+from allranks.node import processes
 from allranks.node.cancel import write_cancel
 from allranks.node.environment import clean
 from allranks.node.files import write_whole
@@ -95,7 +99,12 @@ class LocalEngine:
     def submit(self, plan: Plan, *, detach: bool) -> LocalRun:
         run = RunDir(Path(plan.documents[0]["state"]))
         with _writing(run.path), _alone():
-            _free_the_name(run)
+            if holder := run.holder():
+                raise child.is_alive(run.name, f"(pid {holder.pid})")
+            if plan.address:
+                _must_be_free(run.name, plan.address)
+            if run.path.exists():
+                move_aside(run)
             _lay_out(run, plan)
             supervisor, lifeline = _start(run, detach)
             try:
@@ -191,14 +200,6 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _free_the_name(run: RunDir) -> None:
-    holder = run.holder()
-    if holder:
-        raise child.is_alive(run.name, f"(pid {holder.pid})")
-    if run.path.exists():
-        move_aside(run)
-
-
 def _lay_out(run: RunDir, plan: Plan) -> None:
     run.path.mkdir(mode=0o700)
     with _or_nothing(run):
@@ -225,6 +226,21 @@ def _start(run: RunDir, detach: bool) -> tuple[subprocess.Popen[bytes], int | No
     with _or_nothing(run):
         command = [sys.executable, str(SUPERVISOR), "init", str(run.plan)]
         return child.start(command, run.logs / "init.log", clean(os.environ), detach=detach)
+
+
+def _must_be_free(name: str, address: str) -> None:
+    """Raise EngineError where somebody listens on a service's port: its ranks would find that out after all imports."""
+    where = urlsplit(address)
+    try:
+        socket.create_server((where.hostname or "", where.port or 0)).close()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            return  # whoever listens there says what is wrong with it
+        found = processes.listener(where.port or 0)
+        holder = f"process {found[0]}: {found[1]}" if found else "another process"
+        raise EngineError(
+            f"run {name} could not be started: port {where.port} is held by {holder}; end that, or name another port"
+        ) from error
 
 
 def _await_first_record(run: RunDir, supervisor: subprocess.Popen[bytes]) -> None:
