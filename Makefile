@@ -5,10 +5,13 @@ READY := .venv/.ready
 # First on PATH, so that `python`, `torchrun`, `deepspeed` and the one `ninja` are those of the lock.
 run := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
+# Tests mostly wait. A file is run by one process: what its tests share, a model served or a Ray, is started once.
+SIDE_BY_SIDE := -n 2 --dist loadfile
+
 # Which version of Kubeflow Trainer the cluster has: 2.1 (podTemplateOverrides) or 2.2 (runtimePatches).
 TRAINER := 2.2
 
-.PHONY: help setup demo test check lint fix bench-self cluster cluster-down cluster-status lock clean
+.PHONY: help setup demo test test-local test-cluster check lint fix bench-self cluster cluster-down cluster-status lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,11 +25,16 @@ $(READY): requirements.lock pyproject.toml scripts/setup.sh
 demo: setup ## train a DeepSpeed model on 2 local nodes x 2 ranks
 	@$(run) allranks run examples/digits/job.yaml
 
-test: lint ## lint, types and every test
-	@$(run) pytest
+test: lint test-local test-cluster ## lint, types and every test
+
+test-local: setup ## the tests that need this machine alone
+	@$(run) pytest $(SIDE_BY_SIDE) --ignore tests/cluster
+
+test-cluster: setup ## those of the Kubernetes cluster; where none can be had they are skipped, and say why
+	@$(run) pytest tests/cluster
 
 check: lint ## the fast loop: lint, types and the tests that start no gang, under a minute
-	@$(run) pytest -q -m "not gang and not torch and not cluster"
+	@$(run) pytest -q $(SIDE_BY_SIDE) -m "not gang and not torch and not cluster" --ignore tests/cluster
 
 lint: setup
 	@$(run) ruff check
