@@ -13,15 +13,18 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
+from pydantic import ValidationError
 from ray import serve
 from ray.serve.schema import ServeDeploySchema
 
 import allranks
 from allranks.engines.ray import app
+from allranks.engines.ray.said import said
 from allranks.errors import first_line
 from allranks.serving import key
 from allranks.serving.folder import Unfit
@@ -73,6 +76,7 @@ class Driver:
         try:
             if not self._task.ends:
                 self._key = key.read(**self._task.key)
+            self._config = checked(self._task.config)
             self._connect()
             self._listen()  # Ray has put its own handlers there
             if not self._asked:
@@ -85,7 +89,7 @@ class Driver:
             self._say(failed=str(error))
             raise
         except Exception as error:
-            self._say(failed=f"{type(error).__name__}: {first_line(error)}")
+            self._say(failed=said(error))
             raise
         self._end()
 
@@ -97,7 +101,12 @@ class Driver:
         quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False, "namespace": "allranks"}
         if self._task.address:
             code = str(Path(allranks.__file__).parent)
-            ray.init(self._task.address, runtime_env={"py_modules": [code]}, **quiet)
+            try:
+                ray.init(self._task.address, runtime_env={"py_modules": [code]}, **quiet)
+            except ConnectionError as error:
+                raise ConnectionError(
+                    f"the Ray cluster at {self._task.address} cannot be reached: {first_line(error)}"
+                ) from error
             return
         gangs = self._told["gangs"]
         cpus = 1 + sum(bundle["CPU"] for bundle in gangs["placement_group_bundles"]) * self._told["replicas"]
@@ -105,12 +114,12 @@ class Driver:
             num_cpus=max(os.cpu_count() or 1, int(cpus + 1)), include_dashboard=False,
             object_store_memory=LOCAL_OBJECTS, _temp_dir=self._task.scratch, **quiet,
         )  # fmt: skip
+        must_fit(gangs["placement_group_bundles"] * self._told["replicas"], ray.cluster_resources())
 
     def _deploy(self) -> None:
         """Whatever of it is there: a cluster that outlived the driver before has all of it."""
         self._say(reason="Ray Serve is being started")
-        config = ServeDeploySchema.model_validate(self._task.config)
-        serve.start(proxy_location=config.proxy_location, http_options=self._task.config["http_options"])
+        serve.start(proxy_location=self._config.proxy_location, http_options=self._task.config["http_options"])
         if self._task.left and self._app["name"] in serve.status().applications:
             return
         target = serve.RunTarget(app.build(self._told), name=self._app["name"], route_prefix=self._app["route_prefix"])
@@ -168,6 +177,27 @@ class Driver:
         if not self._task.address:
             serve.shutdown()
         ray.shutdown()
+
+
+def checked(config: dict[str, Any]) -> ServeDeploySchema:
+    """What Serve makes of a config. Raises Unfit."""
+    try:
+        return ServeDeploySchema.model_validate(config)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise Unfit(f"engines.ray.manifest: {where}: {first['msg']}; found {first['input']!r:.100}") from error
+
+
+def must_fit(bundles: Sequence[Mapping[str, float]], there: Mapping[str, float]) -> None:
+    """Raises Unfit where a cluster that nobody enlarges has not what the nodes of all gangs take of it."""
+    for name in sorted({name for bundle in bundles for name in bundle}):
+        wanted, found = sum(bundle.get(name, 0) for bundle in bundles), there.get(name, 0)
+        if wanted > found:
+            raise Unfit(
+                f"resources: the service takes {wanted:g} {name} and Ray finds {found:g} on this machine; "
+                "take less, or name a cluster that has it: engines.ray.address"
+            )
 
 
 if __name__ == "__main__":

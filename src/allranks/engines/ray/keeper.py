@@ -55,7 +55,9 @@ class Keeper:
         (application,) = self._plan["config"]["applications"]
         self._told = application["args"]
         gang = self._told["gang"]
-        self.status = Status(run.name, "ray", "pending", "a Ray cluster is being started", started=utc())
+        address = self._plan["address"]
+        awaited = f"the Ray cluster at {address} is being reached" if address else "a Ray cluster is being started"
+        self.status = Status(run.name, "ray", "pending", awaited, started=utc())
         self.status.world_size = gang["nodes"] * gang["ranks_per_node"] * self._told["replicas"]
         self.status.restarts["allowed"] = gang["restarts"]
         self._left: list[dict[str, Any]] = []

@@ -1,0 +1,40 @@
+"""What the process that speaks to Ray makes of what cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from allranks.engines.ray.said import said
+from allranks.serving.folder import Unfit
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Serve's, where it is imported
+
+
+def test_what_the_machine_has_not_is_named_and_not_awaited() -> None:
+    from allranks.engines.ray.driver import must_fit
+
+    there = {"CPU": 9.0, "GPU": 2.0, "memory": 1e9}
+    must_fit([{"CPU": 2.1, "GPU": 1.0}, {"CPU": 2.0, "GPU": 1.0}], there)
+    with pytest.raises(Unfit, match="the service takes 4 GPU and Ray finds 2 on this machine; take less, or name a"):
+        must_fit([{"CPU": 2.1, "GPU": 2.0}] * 2, there)
+    with pytest.raises(Unfit, match="the service takes 1 accelerator and Ray finds 0 "):
+        must_fit([{"accelerator": 1.0}], there)
+
+
+def test_what_serve_does_not_know_of_a_manifest_is_named() -> None:
+    from allranks.engines.ray.driver import checked
+
+    with pytest.raises(Unfit, match=r"^engines.ray.manifest: http_options.port: .* found 'abc'$"):
+        checked({"http_options": {"port": "abc"}, "applications": []})
+
+
+def test_an_error_of_another_process_is_told_by_its_own_words() -> None:
+    from ray.exceptions import RayTaskError
+
+    theirs: Any = RayTaskError("ready()", "ray::ready() (pid=1)\n  stack", RuntimeError("no room\nmore"))
+    assert said(theirs) == "RuntimeError: no room"
+    assert said(theirs.as_instanceof_cause()) == "RuntimeError: no room"
+    assert said(OSError(28, "No space left on device")) == "OSError: [Errno 28] No space left on device"
