@@ -120,7 +120,7 @@ class Driver:
         """Whatever of it is there: a cluster that outlived the driver before has all of it."""
         self._say(reason="Ray Serve is being started")
         serve.start(proxy_location=self._config.proxy_location, http_options=self._task.config["http_options"])
-        if self._task.left and self._app["name"] in serve.status().applications:
+        if self._asked or (self._task.left and self._app["name"] in serve.status().applications):
             return
         target = serve.RunTarget(app.build(self._told), name=self._app["name"], route_prefix=self._app["route_prefix"])
         serve.run_many([target], wait_for_applications_running=False)

@@ -7,6 +7,7 @@ actor or its agent is gone, or silent) ends this process, and Serve makes a new 
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import secrets
@@ -41,7 +42,8 @@ SLACK = 10.0
 class Gang:
     """One gang. ``told`` is what the plan says of the service (``plan.told``)."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
+    async def __init__(self, told: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
+        """Return once node 0 serves: meanwhile Serve's thread is free for ``__del__``. Raises RuntimeError."""
         self._told = told
         self._name = serve.get_replica_context().replica_id.unique_id
         self._door = serve.get_deployment_handle("door", serve.get_replica_context().app_name)
@@ -58,7 +60,7 @@ class Gang:
         self._lock, self._more = threading.Lock(), threading.Event()
         threading.Thread(target=self._keep_telling, name="words", daemon=True).start()
         threading.Thread(target=self._run, name="gang", daemon=True).start()
-        self._ready.wait()
+        await asyncio.to_thread(self._ready.wait)
         if self._over and not self._began:
             raise RuntimeError(self._over)
 
