@@ -13,6 +13,7 @@ import fcntl
 import functools
 import json
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ LOST = 120.0
 SLACK = 40.0
 """Seconds that Serve and Ray may take to end beyond the gangs' grace."""
 UNAVAILABLE = 69
+MOST_BYTES = 21
+"""Of the name of the folder for temporary files."""
 
 
 class Keeper:
@@ -106,7 +109,7 @@ class Keeper:
     def _live(self) -> None:
         """Have the service on a cluster until it is over, or that is lost."""
         if not self._plan["address"]:
-            self._scratch = tempfile.mkdtemp(prefix="allranks-ray-")  # short: sockets are below it
+            self._scratch = tempfile.mkdtemp(prefix="allranks-ray-", dir=short(tempfile.gettempdir()))
             self._run.scratch.write_text(self._scratch)
         driver = _Driver(self._plan, scratch=self._scratch, left=self._left)
         self._is_there = False
@@ -200,6 +203,11 @@ class Keeper:
         write_whole(str(self._run.record), json.dumps(self.status.to_json()))
 
 
+def short(folder: str) -> str:
+    """Where sockets of Ray's can be below it, that folder; the kernel takes paths of 107 bytes, and Ray adds 86."""
+    return folder if len(os.fsencode(folder)) <= MOST_BYTES else "/tmp"
+
+
 class _Driver:
     """A driver's process, and its words."""
 
@@ -209,7 +217,8 @@ class _Driver:
         self._begun = b""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "allranks.engines.ray.driver", str(theirs)], stdin=subprocess.PIPE,
-            pass_fds=(theirs,), preexec_fn=functools.partial(processes.die_with_parent, signal.SIGKILL),
+            pass_fds=(theirs,), env=os.environ if plan["address"] else with_token(os.environ),
+            preexec_fn=functools.partial(processes.die_with_parent, signal.SIGKILL),
         )  # fmt: skip
         os.close(theirs)
         os.set_blocking(self.pipe, False)
@@ -250,6 +259,11 @@ class _Driver:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
+
+
+def with_token(env: Mapping[str, str]) -> dict[str, str]:
+    """What asks for a token of a cluster's own: else Ray writes one for all of them to the home folder, if it can."""
+    return {"RAY_AUTH_TOKEN": secrets.token_hex(32), **env}
 
 
 def _end_users_of(folder: str) -> None:
