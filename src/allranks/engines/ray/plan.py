@@ -13,6 +13,7 @@ from allranks.engines.engine import Plan
 from allranks.engines.kubernetes.manifest import Explained, merge, without_nothing
 from allranks.engines.local.rundir import cache_home
 from allranks.errors import SpecError
+from allranks.serving.probe import origin
 from allranks.spec.service import KEY_VARIABLE, ApiKey
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _address(service: Service) -> str:
     options = service.engines.ray
     named, colon, _ = cluster(service).rpartition(":")
     host = service.host or (named if colon else "127.0.0.1")
-    return f"http://{host}:{options.port or service.port}{options.route.rstrip('/')}"
+    return origin(host, options.port or service.port) + options.route.rstrip("/")
 
 
 def cluster(service: Service) -> str:
