@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,3 +42,21 @@ def test_an_error_of_another_process_is_told_by_its_own_words() -> None:
     assert said(theirs) == "RuntimeError: no room"
     assert said(theirs.as_instanceof_cause()) == "RuntimeError: no room"
     assert said(OSError(28, "No space left on device")) == "OSError: [Errno 28] No space left on device"
+
+
+def test_a_cluster_that_breaks_while_ray_waits_for_it_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._private import worker
+
+    from allranks.engines.ray import driver
+
+    looks = iter([[("log_monitor", 0)], [("log_monitor", 0), ("raylet", 0)]])
+    monkeypatch.setattr(worker, "_global_node", SimpleNamespace(dead_processes=lambda: next(looks)))
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr(driver.Driver, "_listen", lambda _: None)
+    mine, words = os.pipe()
+    config = {"applications": [{"name": "chat", "args": {}}]}
+    one = driver.Driver(driver.Task(config, "of somebody", {}), words)
+    with open(mine, "rb") as heard, one._words:
+        with pytest.raises(SystemExit):
+            one._watch()
+        assert json.loads(heard.readline()) == {"lost": "the raylet of its Ray cluster was lost"}

@@ -2,8 +2,8 @@
 
 A process of its own because Ray's library may hang, or end its process, when Ray's own processes do. What it is to do
 is read from standard input (``Task``, as JSON); its words go to a pipe, a JSON object a line: ``reason`` while there is
-no more to tell, the door's ``state``, and ``lost`` or ``failed`` before it ends by itself. SIGTERM ends it and the
-service.
+no more to tell, the door's ``state``, and before it ends by itself ``lost``, ``failed`` or, where what is asked for
+cannot be, ``unfit``. SIGTERM ends it and the service.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -63,9 +64,12 @@ class Driver:
         (self._app,) = task.config["applications"]
         self._told = {**self._app["args"], "left": task.left}
         self._since = 0
-        self._asked = task.ends
+        self._asked, self._ending = task.ends, False
         self._key = ""
+        self._mouth = threading.Lock()
         self._listen()
+        if not task.address:
+            threading.Thread(target=self._watch, name="processes", daemon=True).start()
 
     def _listen(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -86,7 +90,7 @@ class Driver:
             self._say(lost=str(error))
             raise
         except Unfit as error:
-            self._say(failed=str(error))
+            self._say(unfit=str(error))
             raise
         except Exception as error:
             self._say(failed=said(error))
@@ -94,8 +98,22 @@ class Driver:
         self._end()
 
     def _say(self, **word: Any) -> None:
-        self._words.write(json.dumps(word) + "\n")
-        self._words.flush()
+        with self._mouth:
+            self._words.write(json.dumps(word) + "\n")
+            self._words.flush()
+
+    def _watch(self) -> None:
+        """End with this process once a cluster of our own has lost one that nobody but us would replace.
+
+        Beside all else, as Ray's library waits for ever for what such a process was to do.
+        """
+        while True:
+            node = ray._private.worker._global_node
+            for kind, _ in node.dead_processes() if node is not None else ():
+                if kind in NEEDED and not self._ending:
+                    self._say(lost=f"{NEEDED[kind]} of its Ray cluster was lost")
+                    os._exit(1)
+            time.sleep(POLL)
 
     def _connect(self) -> None:
         quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False, "namespace": "allranks"}
@@ -141,13 +159,8 @@ class Driver:
             time.sleep(POLL)  # a signal ends it
 
     def _must_be_whole(self) -> None:
-        """Raises ConnectionError where a cluster of our own has lost a process that nobody but us would replace."""
-        if self._task.address:
-            return
-        for kind, _ in ray._private.worker._global_node.dead_processes():
-            if kind in NEEDED:
-                raise ConnectionError(f"{NEEDED[kind]} of its Ray cluster was lost")
-        if not any(node["Alive"] for node in ray.nodes()):
+        """Raises ConnectionError where a cluster of our own has no node that answers."""
+        if not self._task.address and not any(node["Alive"] for node in ray.nodes()):
             raise ConnectionError("the raylet of its Ray cluster does not answer")
 
     def _look(self) -> dict[str, Any]:
@@ -176,6 +189,7 @@ class Driver:
         serve.delete(self._app["name"])
         if not self._task.address:
             serve.shutdown()
+        self._ending = True
         ray.shutdown()
 
 

@@ -120,7 +120,7 @@ class Keeper:
         self._nobody_runs("failed")
         self._write()  # before what can take seconds
         self._clear()
-        self._lose(lost)
+        self._lose(lost, driver.is_unfit)
 
     def _follow(self, driver: _Driver) -> str:
         """Until the service is to end (an empty text), or its driver ends or is silent: why."""
@@ -149,13 +149,14 @@ class Keeper:
         if lost or state["lines"]:
             self._run.keep([*lost, *state["lines"]], self._told["gang"]["log_limit"])
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, why: str, is_unfit: bool) -> None:
         """Every gang that was there is gone with the cluster, which is one restart; end where none is left.
 
         A cluster that never was there has cost one too, but ends the service if there was none before it.
         """
         if not self._left:
-            self.status.end("failed", why, UNAVAILABLE)
+            more = "" if is_unfit else f"; what Ray said: {self._run.path / 'keeper.log'}"
+            self.status.end("failed", f"{why}{more}", UNAVAILABLE)
             return
         seats = [Seat(number, **left) for number, left in enumerate(self._left)]
         for seat in seats:
@@ -212,7 +213,7 @@ class _Driver:
     """A driver's process, and its words."""
 
     def __init__(self, plan: dict[str, Any], **task: Any) -> None:
-        self.lost = ""
+        self.lost, self.is_unfit = "", False
         self.pipe, theirs = os.pipe()
         self._begun = b""
         self._process = subprocess.Popen(
@@ -235,7 +236,8 @@ class _Driver:
         *lines, self._begun = (self._begun + data).split(b"\n")
         for line in lines:
             word = json.loads(line)
-            self.lost = word.get("lost") or word.get("failed") or self.lost
+            self.is_unfit = "unfit" in word
+            self.lost = word.get("lost") or word.get("failed") or word.get("unfit") or self.lost
             yield word
         if not data:
             self.lost = self.lost or f"the process that speaks to Ray ended with {self._end_of(SLACK)}"
