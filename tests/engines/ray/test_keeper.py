@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from allranks.engines.ray.keeper import short, with_token
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from allranks.engines.ray.keeper import roomy, short, with_token
+from allranks.errors import EngineError
 
 
 def test_rays_sockets_find_room_below_whatever_folder_is_for_temporary_files() -> None:
@@ -15,3 +21,11 @@ def test_rays_sockets_find_room_below_whatever_folder_is_for_temporary_files() -
 def test_each_cluster_has_a_token_of_its_own_where_the_user_has_named_none() -> None:
     assert with_token({"A": "b"}) != with_token({"A": "b"})
     assert with_token({"RAY_AUTH_TOKEN": "theirs"}) == {"RAY_AUTH_TOKEN": "theirs"}
+
+
+def test_a_full_disk_is_told_and_not_left_to_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * 2**20))
+    with pytest.raises(
+        EngineError, match=r"^/tmp, the folder for temporary files, has 3 MiB free, and a Ray cluster needs"
+    ):
+        roomy("/tmp")

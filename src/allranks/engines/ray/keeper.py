@@ -28,6 +28,7 @@ from typing import Any
 from allranks.engines.ray import lines
 from allranks.engines.ray.rundir import RunDir
 from allranks.engines.ray.seats import Seat
+from allranks.errors import EngineError
 from allranks.node import processes
 from allranks.node.cancel import read_cancel
 from allranks.node.cause import utc
@@ -45,6 +46,8 @@ LOST = 120.0
 SLACK = 40.0
 """Seconds that Serve and Ray may take to end beyond the gangs' grace."""
 UNAVAILABLE = 69
+ROOM = 64 * 2**20
+"""Bytes for what Ray's processes write down."""
 MOST_BYTES = 21
 """Of the name of the folder for temporary files."""
 
@@ -92,7 +95,8 @@ class Keeper:
             while not self._asked and not self.status.is_over:
                 self._live()
         except Exception as error:  # noqa: BLE001 - the last rim: somebody waits for the record
-            self.status.end("failed", f"{type(error).__name__}: {error}", UNAVAILABLE)
+            said = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
+            self.status.end("failed", said, UNAVAILABLE)
         self._finish()
 
     def _finish(self) -> None:
@@ -109,7 +113,7 @@ class Keeper:
     def _live(self) -> None:
         """Have the service on a cluster until it is over, or that is lost."""
         if not self._plan["address"]:
-            self._scratch = tempfile.mkdtemp(prefix="allranks-ray-", dir=short(tempfile.gettempdir()))
+            self._scratch = tempfile.mkdtemp(prefix="allranks-ray-", dir=roomy(short(tempfile.gettempdir())))
             self._run.scratch.write_text(self._scratch)
         driver = _Driver(self._plan, scratch=self._scratch, left=self._left)
         self._is_there = False
@@ -207,6 +211,17 @@ class Keeper:
 def short(folder: str) -> str:
     """Where sockets of Ray's can be below it, that folder; the kernel takes paths of 107 bytes, and Ray adds 86."""
     return folder if len(os.fsencode(folder)) <= MOST_BYTES else "/tmp"
+
+
+def roomy(folder: str) -> str:
+    """That folder. Raises EngineError where it has no room for a cluster's files: Ray would wait for what it lacks."""
+    free = shutil.disk_usage(folder).free
+    if free < ROOM:
+        raise EngineError(
+            f"{folder}, the folder for temporary files, has {free // 2**20} MiB free, and a Ray cluster needs "
+            f"{ROOM // 2**20} MiB; make room there, or name another one: TMPDIR"
+        )
+    return folder
 
 
 class _Driver:
