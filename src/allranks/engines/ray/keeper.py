@@ -32,7 +32,7 @@ from allranks.errors import EngineError
 from allranks.node import processes
 from allranks.node.cancel import read_cancel
 from allranks.node.cause import utc
-from allranks.node.files import write_whole
+from allranks.node.files import say, write_whole
 from allranks.node.init import take_lock
 from allranks.node.status import Status
 
@@ -70,6 +70,8 @@ class Keeper:
         self._scratch = ""
         self._is_there = False
         self._asked = ""
+        self._unkept = 0
+        self._said: set[str] = set()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._ask("told"))
         processes.become_subreaper()  # what Ray's processes leave behind is then ours to end
@@ -90,7 +92,7 @@ class Keeper:
 
     def run(self) -> None:
         """From the first process to the last one's end."""
-        self._write()
+        write_whole(str(self._run.record), json.dumps(self.status.to_json()))  # which is awaited: it must be there
         try:
             while not self._asked and not self.status.is_over:
                 self._live()
@@ -149,9 +151,15 @@ class Keeper:
         self.status = Status.from_json(state["status"])
         self.status.started = started
         self._left, self._is_there = state["left"], True
-        lost = [lines.lost(state["lost"], self.status.attempt)] if state["lost"] else []
-        if lost or state["lines"]:
-            self._run.keep([*lost, *state["lines"]], self._told["gang"]["log_limit"])
+        self._unkept += state["lost"]
+        lost = [lines.lost(self._unkept, self.status.attempt)] if self._unkept else []
+        try:
+            if lost or state["lines"]:
+                self._run.keep([*lost, *state["lines"]], self._told["gang"]["log_limit"])
+            self._unkept = 0
+        except OSError as error:
+            self._unkept += len(state["lines"])
+            self._tell_once(f"lines of its ranks cannot be written: {error}")
 
     def _lose(self, why: str, is_unfit: bool) -> None:
         """Every gang that was there is gone with the cluster, which is one restart; end where none is left.
@@ -205,7 +213,16 @@ class Keeper:
                 shutil.copytree(found, self._run.path / "ray" / kind, dirs_exist_ok=True, ignore_dangling_symlinks=True)
 
     def _write(self) -> None:
-        write_whole(str(self._run.record), json.dumps(self.status.to_json()))
+        """What cannot be written now is written once it can be: the service has no part in a full disk."""
+        try:
+            write_whole(str(self._run.record), json.dumps(self.status.to_json()))
+        except OSError as error:
+            self._tell_once(f"the record cannot be written: {error}")
+
+    def _tell_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            say(f"allranks: {line}")
 
 
 def short(folder: str) -> str:
