@@ -57,3 +57,7 @@ def test_a_full_disk_costs_lines_and_no_service(monkeypatch: pytest.MonkeyPatch,
     assert [line[4] for line in kept] == ["allranks: 2 lines were not taken in time; they are on Ray's hosts", *"xyxy"]
     monkeypatch.setattr(keeper, "write_whole", lambda *_: os.stat("/proc/nope"))
     one._write()
+    (tmp_path / "session_latest" / "logs" / "serve").mkdir(parents=True)
+    (tmp_path / "ray").touch()  # stands for what cannot be copied
+    one._scratch = str(tmp_path)
+    one._save_logs()

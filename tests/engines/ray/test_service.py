@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from allranks.node import processes
+from tests.gangs.gang import CLI
 from tests.serving.models import save, save_tokenizer
 from tests.serving.service import Serving, serving, wait
 
@@ -210,7 +212,13 @@ def test_what_a_killed_keeper_leaves_is_ended_by_cancel(place: Path) -> None:
     with serving(place, place / "llama", "orphan", EXTRA, engine="ray", RAY_SERVICE_KEY="sesame") as service:
         there = below(keeper(service))
         scratch = Path(service.env["XDG_STATE_HOME"], "allranks", "ray", "orphan", "scratch").read_text()
-        os.kill(keeper(service), signal.SIGKILL)
+        with subprocess.Popen(
+            [*CLI, "logs", "-f", "orphan"], env=service.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as following:
+            assert following.stdout is not None
+            following.stdout.readline()
+            os.kill(keeper(service), signal.SIGKILL)
+            assert "end what is left: allranks cancel orphan" in following.communicate(timeout=30)[1]
         wait("it is told", lambda: "keeper on this machine was killed" in service.cli("status", "orphan").stdout)
         assert service.cli("cancel", "orphan").returncode == 0
         wait("all of it has ended", lambda: not [pid for pid in there if lives(pid)])

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allranks.engines import child
-from allranks.engines.engine import LogFilter, LogLine, Plan
+from allranks.engines.engine import OURS, LogFilter, LogLine, Plan
 from allranks.engines.kubernetes import client as api
 from allranks.engines.local.rundir import Holder, until
 from allranks.engines.ray import lines
@@ -284,13 +284,16 @@ def _all(run: RunDir) -> Iterator[LogLine]:
 
 
 def _follow(run: RunDir, wanted: LogFilter) -> Iterator[LogLine | None]:
-    """What is there and what comes, until the service is over."""
+    """What is there and what comes, until the service is over, or the keeper that writes it down was killed."""
     at, newest = 0, run.status().attempt
     while True:
-        over = run.status().is_over  # asked first: its last lines were written before
+        orphan = run.is_orphan()
+        over = orphan or run.status().is_over  # asked first: its last lines were written before
         for kept, reached in run.kept(at):
             at = reached
             yield from (line for line in lines.of(kept) if lines.is_wanted(line, wanted, newest))
+        if orphan:
+            yield LogLine(newest, OURS, None, run.status().reason)
         if over:
             return
         yield None

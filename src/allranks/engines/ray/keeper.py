@@ -206,11 +206,16 @@ class Keeper:
             self._scratch = ""
 
     def _save_logs(self) -> None:
-        """What Serve and the agents have written, before its folder goes."""
+        """What Serve and the agents have written, before its folder goes; where there is no room for it, nothing."""
+        kept = self._run.path / "ray"
         for kind in ("serve", "allranks"):
             found = Path(self._scratch, "session_latest", "logs", kind)
-            if found.is_dir():
-                shutil.copytree(found, self._run.path / "ray" / kind, dirs_exist_ok=True, ignore_dangling_symlinks=True)
+            try:
+                if found.is_dir():
+                    shutil.copytree(found, kept / kind, dirs_exist_ok=True, ignore_dangling_symlinks=True)
+            except OSError as error:
+                shutil.rmtree(kept, ignore_errors=True)  # the record needs the room
+                self._tell_once(f"what Ray has written is not kept: {error!s:.200}")
 
     def _write(self) -> None:
         """What cannot be written now is written once it can be: the service has no part in a full disk."""
