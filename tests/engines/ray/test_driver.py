@@ -35,6 +35,16 @@ def test_what_serve_does_not_know_of_a_manifest_is_named() -> None:
         checked({"http_options": {"port": "abc"}, "applications": []})
 
 
+def test_a_cluster_that_asks_for_a_token_is_not_told_as_one_that_is_not_there() -> None:
+    from allranks.engines.ray.driver import unreached
+
+    error = ConnectionError("Failed to connect to Ray cluster at head:6379")
+    told = "the Ray cluster at head:6379 cannot be reached: Failed to connect to Ray cluster at head:6379"
+    assert unreached("head:6379", error) == told
+    error.__cause__ = RuntimeError("Failed to connect to GCS.\n RPC error: InvalidAuthToken: missing or incorrect")
+    assert unreached("head:6379", error).startswith(f"{told}; it asks for a token: set RAY_AUTH_MODE=token")
+
+
 def test_an_error_of_another_process_is_told_by_its_own_words() -> None:
     from ray.exceptions import RayTaskError
 

@@ -122,9 +122,7 @@ class Driver:
             try:
                 ray.init(self._task.address, runtime_env={"py_modules": [code]}, **quiet)
             except ConnectionError as error:
-                raise ConnectionError(
-                    f"the Ray cluster at {self._task.address} cannot be reached: {first_line(error)}"
-                ) from error
+                raise ConnectionError(unreached(self._task.address, error)) from error
             return
         gangs = self._told["gangs"]
         cpus = 1 + sum(bundle["CPU"] for bundle in gangs["placement_group_bundles"]) * self._told["replicas"]
@@ -191,6 +189,12 @@ class Driver:
             serve.shutdown()
         self._ending = True
         ray.shutdown()
+
+
+def unreached(address: str, error: ConnectionError) -> str:
+    wants = "InvalidAuthToken" in str(error.__cause__)  # Ray's own word is that it failed to connect
+    token = "; it asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN unless it is in ~/.ray/auth_token"
+    return f"the Ray cluster at {address} cannot be reached: {first_line(error)}{token if wants else ''}"
 
 
 def checked(config: dict[str, Any]) -> ServeDeploySchema:
