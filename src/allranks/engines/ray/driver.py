@@ -8,6 +8,7 @@ cannot be, ``unfit``. SIGTERM ends it and the service.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -64,7 +65,7 @@ class Driver:
         (self._app,) = task.config["applications"]
         self._told = {**self._app["args"], "left": task.left}
         self._since = 0
-        self._asked, self._ending = task.ends, False
+        self._asked, self._answered, self._ending = task.ends, False, False
         self._key = ""
         self._mouth = threading.Lock()
         self._listen()
@@ -168,7 +169,7 @@ class Driver:
             handle.give_key.remote(self._key).result(timeout_s=ANSWER)
         if not state["placed"] and (word := self._serves_word()):
             state["status"]["reason"] = word
-        self._since = state["next"]
+        self._since, self._answered = state["next"], True
         return state
 
     def _serves_word(self) -> str:
@@ -184,6 +185,9 @@ class Driver:
 
     def _end(self) -> None:
         """Delete the application, and Serve with a cluster of our own."""
+        if self._answered or self._task.ends:
+            with contextlib.suppress(Exception):  # a door that is gone has no requests to tell
+                serve.get_deployment_handle("door", self._app["name"]).end.remote().result(timeout_s=ANSWER)
         serve.delete(self._app["name"])
         if not self._task.address:
             serve.shutdown()
