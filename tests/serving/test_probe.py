@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from allranks.serving.probe import answers, status_of
+from allranks.serving.probe import answers, origin, status_of
 
 
 @contextmanager
@@ -41,3 +41,8 @@ def test_200_is_yes_and_all_else_is_no() -> None:
 def test_one_that_takes_its_time_is_neither() -> None:
     with server(b"") as url:
         assert status_of(url, 0.2) is None
+
+
+def test_where_it_answers_is_an_url_for_addresses_of_ipv6_too() -> None:
+    assert origin("::1", 8000) == origin("[::1]", 8000) == "http://[::1]:8000"
+    assert origin("127.0.0.1", 8000) == "http://127.0.0.1:8000"

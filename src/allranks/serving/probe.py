@@ -7,6 +7,12 @@ import urllib.error
 import urllib.request
 
 
+def origin(host: str, port: int) -> str:
+    """Where somebody answers: the start of an URL, an address of IPv6 in brackets (RFC 3986, 3.2.2)."""
+    bare = host.strip("[]")
+    return f"http://[{bare}]:{port}" if ":" in bare else f"http://{bare}:{port}"
+
+
 def answers(url: str, timeout: float = 1.0) -> bool:
     """Whether there is a 200 at that URL within so many seconds."""
     return status_of(url, timeout) == 200

@@ -104,7 +104,7 @@ def test_a_supervisor_whose_disk_is_too_full_to_say_so_is_spoken_for(
 def test_a_service_whose_port_is_taken_is_told_who_has_it_and_leaves_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
-        with pytest.raises(EngineError, match=f"port {port} is held by process {os.getpid()}: .*; end that, or name"):
+        with pytest.raises(EngineError, match=f"port {port} of 127.0.0.1 cannot be had: process {os.getpid()} listens"):
             ENGINE.submit(replace(planned("wait"), address=f"http://127.0.0.1:{port}"), detach=True)
     assert ENGINE.list() == []
 

@@ -48,7 +48,7 @@ async def asked(door: Door, said: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("says", [b"", BEGUN], ids=["no answer", "half a stream"])
-@pytest.mark.parametrize("how", ["its coordinator says so", "another takes its seat"])
+@pytest.mark.parametrize("how", ["its coordinator says so", "another takes its seat", "the service ends"])
 def test_a_request_to_a_gang_that_is_lost_ends_though_its_host_says_nothing(
     says: bytes, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +68,9 @@ def test_a_request_to_a_gang_that_is_lost_ends_though_its_host_says_nothing(
             if how == "another takes its seat":
                 monkeypatch.setattr(seats, "SILENT", -1.0)
                 door.join("b")
+            elif how == "the service ends":
+                door.seats.end()
+                door.report("a", report(address=address, lost="its node 0 hung up"))
             else:
                 door.report("a", report(address=address, lost="node 0: its host is gone"))
             await asking
@@ -81,4 +84,5 @@ def test_a_request_to_a_gang_that_is_lost_ends_though_its_host_says_nothing(
         text = text.split("\n\n")[1].removeprefix("data: ")
     else:
         assert said[0]["status"] == 503
-    assert json.loads(text)["error"]["message"] == f"the gang broke, and starts again: {why}"
+    told = "the service ends" if how == "the service ends" else f"the gang broke, and starts again: {why}"
+    assert json.loads(text)["error"]["message"] == told

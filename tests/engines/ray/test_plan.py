@@ -83,6 +83,22 @@ def test_what_is_printed_can_be_deployed() -> None:
             r"replicas: found 2; the command of 'run' listens on port",
         ),
         ("run: a\nlauncher: mpirun\nengines: {ray: {address: a, port: 9}}\n", "launcher mpirun: engine ray does not"),
+        (
+            "run: a\nnodes: 2\nengines: {ray: {strategy: STRICT_SPREAD, port: 9}}\n",
+            "engines.ray.strategy: found STRICT_SPREAD, with 2 nodes, and all are on this machine",
+        ),
+        (
+            "run: a\nengines: {ray: {port: 9, manifest: {applications: null}}}\n",
+            "engines.ray.manifest: applications cannot be taken away",
+        ),
+        (
+            "run: a\nengines: {ray: {port: 9, manifest: {applications: [{name: chat, args: {door: 3}}]}}}\n",
+            "engines.ray.manifest: applications.0.args.door cannot be taken away, or be another kind of thing",
+        ),
+        (
+            "run: a\nengines: {ray: {port: 9, manifest: {applications: [{name: other}]}}}\n",
+            "engines.ray.manifest: applications cannot be taken away",
+        ),
         ("model: /m\nimage: a\napi_key: {env: A}\nengines: {ray: {kuberay: true}}\n", "set api_key.secret: NAME/KEY"),
         ("model: /m\napi_key: {secret: a/b}\n" + CLUSTER, "api_key.secret: only a RayService has Secrets"),
         ("model: /m\nengines: {ray: {kuberay: true}}\n", "image: engine ray runs containers"),
@@ -91,6 +107,21 @@ def test_what_is_printed_can_be_deployed() -> None:
 def test_what_cannot_be_is_refused_with_the_way_out(fields: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         planned(f"kind: Service\nname: chat\n{fields}")
+
+
+def test_what_a_manifest_adds_is_in_the_config() -> None:
+    patch = "{http_options: {root_path: /a}, applications: [{name: chat, runtime_env: {env_vars: {A: b}}}]}"
+    (document,) = planned(
+        f"kind: Service\nname: chat\nrun: a\nengines: {{ray: {{port: 9, manifest: {patch}}}}}\n"
+    ).documents
+    assert document["http_options"] == {"host": "127.0.0.1", "port": 9, "root_path": "/a"}
+    assert document["applications"][0]["runtime_env"] == {"env_vars": {"A": "b"}}
+
+
+def test_rays_word_for_a_cluster_of_ones_own_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    (document,) = planned("kind: Service\nname: chat\nrun: a\nengines: {ray: {port: 9}}\n").documents
+    assert document["proxy_location"] == "HeadOnly"
 
 
 def test_what_plain_ray_does_not_honour_is_noted() -> None:

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 from allranks.node import processes
+from tests.gangs.gang import CLI
+from tests.processes import command_of
 from tests.serving.models import save, save_tokenizer
 from tests.serving.service import Serving, serving, wait
 
@@ -34,8 +37,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def below(pid: int) -> dict[int, str]:
     """Pid and title of all processes that a process has started, and those have."""
-    found = [child.pid for child in processes.descendants(pid)]
-    return {child: Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode() for child in found}
+    return {child.pid: command_of(child.pid) for child in processes.descendants(pid)}
 
 
 def lives(pid: int) -> str:
@@ -210,7 +212,13 @@ def test_what_a_killed_keeper_leaves_is_ended_by_cancel(place: Path) -> None:
     with serving(place, place / "llama", "orphan", EXTRA, engine="ray", RAY_SERVICE_KEY="sesame") as service:
         there = below(keeper(service))
         scratch = Path(service.env["XDG_STATE_HOME"], "allranks", "ray", "orphan", "scratch").read_text()
-        os.kill(keeper(service), signal.SIGKILL)
+        with subprocess.Popen(
+            [*CLI, "logs", "-f", "orphan"], env=service.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as following:
+            assert following.stdout is not None
+            following.stdout.readline()
+            os.kill(keeper(service), signal.SIGKILL)
+            assert "end what is left: allranks cancel orphan" in following.communicate(timeout=30)[1]
         wait("it is told", lambda: "keeper on this machine was killed" in service.cli("status", "orphan").stdout)
         assert service.cli("cancel", "orphan").returncode == 0
         wait("all of it has ended", lambda: not [pid for pid in there if lives(pid)])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -34,8 +32,8 @@ from allranks.engines.local.rundir import (
     submit_lock,
     until,
 )
+from allranks.engines.port import must_be_free
 from allranks.errors import EngineError, no_run
-from allranks.node import processes
 from allranks.node.cancel import write_cancel
 from allranks.node.environment import clean
 from allranks.node.files import write_whole
@@ -102,7 +100,8 @@ class LocalEngine:
             if holder := run.holder():
                 raise child.is_alive(run.name, f"(pid {holder.pid})")
             if plan.address:
-                _must_be_free(run.name, plan.address)
+                where = urlsplit(plan.address)
+                must_be_free(where.hostname or "", where.port or 0)
             if run.path.exists():
                 move_aside(run)
             _lay_out(run, plan)
@@ -226,21 +225,6 @@ def _start(run: RunDir, detach: bool) -> tuple[subprocess.Popen[bytes], int | No
     with _or_nothing(run):
         command = [sys.executable, str(SUPERVISOR), "init", str(run.plan)]
         return child.start(command, run.logs / "init.log", clean(os.environ), detach=detach)
-
-
-def _must_be_free(name: str, address: str) -> None:
-    """Raise EngineError where somebody listens on a service's port: its ranks would find that out after all imports."""
-    where = urlsplit(address)
-    try:
-        socket.create_server((where.hostname or "", where.port or 0)).close()
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            return  # whoever listens there says what is wrong with it
-        found = processes.listener(where.port or 0)
-        holder = f"process {found[0]}: {found[1]}" if found else "another process"
-        raise EngineError(
-            f"run {name} could not be started: port {where.port} is held by {holder}; end that, or name another port"
-        ) from error
 
 
 def _await_first_record(run: RunDir, supervisor: subprocess.Popen[bytes]) -> None:

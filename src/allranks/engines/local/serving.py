@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from allranks.engines.local import plan
 from allranks.errors import SpecError
+from allranks.serving.probe import origin
 
 if TYPE_CHECKING:
     from allranks.engines.engine import Plan
@@ -24,7 +25,7 @@ def plan_service(service: Service, folder: Path) -> Plan:
         raise SpecError(
             f"replicas: found {service.replicas}; engine local runs one gang; start another with its own --name, --port"
         )
-    address = f"http://{service.host or '127.0.0.1'}:{service.port}"
+    address = origin(service.host or "127.0.0.1", service.port)
     return replace(plan.plan(_gang(service, folder), folder), spec=dump(service), address=address)
 
 

@@ -46,6 +46,10 @@ class Entrance:
         """From whoever started the service: it is in memory here, and nowhere else."""
         self._door.seats.key = key
 
+    async def end(self) -> None:
+        """The service will be deleted, says whoever will: afterwards nobody can reach the door."""
+        self._door.seats.end()
+
     async def state(self, since: int) -> dict[str, Any]:
         """The service as one run, and its lines from number ``since`` on."""
         return {**self._door.seats.state(), **self._door.lines(since)}

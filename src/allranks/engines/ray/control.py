@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allranks.engines import child
-from allranks.engines.engine import LogFilter, LogLine, Plan
+from allranks.engines.engine import OURS, LogFilter, LogLine, Plan
 from allranks.engines.kubernetes import client as api
 from allranks.engines.local.rundir import Holder, until
+from allranks.engines.port import must_be_free
 from allranks.engines.ray import lines
+from allranks.engines.ray.addresses import must_be_there
 from allranks.engines.ray.rundir import RunDir, all_runs, clear, home
 from allranks.errors import EngineError, NotFound, SpecError, UsageError
 from allranks.node.cancel import write_cancel
@@ -96,13 +98,14 @@ class RayEngine:
     def submit(self, plan: Plan, *, detach: bool) -> RayRun | RayServiceRun:
         (document,) = plan.documents
         run = RunDir(home() / plan.name)
+        _must_be_over(run)
         if "applications" not in document:
-            _free_the_name(run)
+            clear(run)
             return _cluster().submit(plan, detach=detach)
         if not find_spec("ray"):
             raise EngineError(MISSING)
         told = {"config": document, **_where(plan)}
-        _free_the_name(run)
+        clear(run)
         run.path.mkdir(mode=0o700, parents=True)
         write_whole(str(run.path / "spec.yaml"), plan.spec)
         write_whole(str(run.plan), json.dumps(told))
@@ -189,22 +192,25 @@ def find(name: str) -> RunDir:
 # Start and end
 
 
-def _free_the_name(run: RunDir) -> None:
+def _must_be_over(run: RunDir) -> None:
     if keeper := run.keeper():
         raise child.is_alive(run.name, f"(pid {keeper.pid})")
-    clear(run)
 
 
 def _where(plan: Plan) -> dict[str, Any]:
     """What the keeper must know beside the plan: the cluster, and where the key is; never the key."""
+    from allranks.engines.ray.plan import cluster
     from allranks.spec.load import parse
     from allranks.spec.service import Service
 
     service = parse(plan.spec, "the plan's spec")
     assert isinstance(service, Service)  # plan_service made it
-    address = service.engines.ray.address or os.environ.get("RAY_ADDRESS", "")
-    if address.startswith("ray://"):
-        raise EngineError(f"{address} is Ray's client, which cannot start Serve; name the head's own: HOST:6379")
+    address = cluster(service)
+    if address:
+        must_be_there(address)
+    else:
+        options = plan.documents[0]["http_options"]
+        must_be_free(options["host"], options["port"])
     key = service.api_key
     source = key.model_dump(exclude_none=True) if key is not None else {}
     try:
@@ -279,13 +285,16 @@ def _all(run: RunDir) -> Iterator[LogLine]:
 
 
 def _follow(run: RunDir, wanted: LogFilter) -> Iterator[LogLine | None]:
-    """What is there and what comes, until the service is over."""
+    """What is there and what comes, until the service is over, or the keeper that writes it down was killed."""
     at, newest = 0, run.status().attempt
     while True:
-        over = run.status().is_over  # asked first: its last lines were written before
+        orphan = run.is_orphan()
+        over = orphan or run.status().is_over  # asked first: its last lines were written before
         for kept, reached in run.kept(at):
             at = reached
             yield from (line for line in lines.of(kept) if lines.is_wanted(line, wanted, newest))
+        if orphan:
+            yield LogLine(newest, OURS, None, run.status().reason)
         if over:
             return
         yield None

@@ -221,7 +221,8 @@ class _Passing:
     async def _broke(self, error: BaseException) -> None:
         """The gang, or its end of the connection, is gone. A stream of events says so in its last one."""
         reason = self._seat.lost or ("its coordinator was lost" if self.lost.is_set() else "its node 0 hung up")
-        refused = Refused(503, f"the gang broke, and starts again: {reason}", code="answer_broken", retry=5)
+        what = "the service ends" if self._seat.ends else f"the gang broke, and starts again: {reason}"
+        refused = Refused(503, what, code="answer_broken", retry=5)
         if not self._began:
             await _refuse(self._send, refused)
         elif self._events:

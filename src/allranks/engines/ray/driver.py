@@ -2,26 +2,31 @@
 
 A process of its own because Ray's library may hang, or end its process, when Ray's own processes do. What it is to do
 is read from standard input (``Task``, as JSON); its words go to a pipe, a JSON object a line: ``reason`` while there is
-no more to tell, the door's ``state``, and ``lost`` or ``failed`` before it ends by itself. SIGTERM ends it and the
-service.
+no more to tell, the door's ``state``, and before it ends by itself ``lost``, ``failed`` or, where what is asked for
+cannot be, ``unfit``. SIGTERM ends it and the service.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
+import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
+from pydantic import ValidationError
 from ray import serve
 from ray.serve.schema import ServeDeploySchema
 
 import allranks
 from allranks.engines.ray import app
+from allranks.engines.ray.said import said
 from allranks.errors import first_line
 from allranks.serving import key
 from allranks.serving.folder import Unfit
@@ -60,9 +65,12 @@ class Driver:
         (self._app,) = task.config["applications"]
         self._told = {**self._app["args"], "left": task.left}
         self._since = 0
-        self._asked = task.ends
+        self._asked, self._answered, self._ending = task.ends, False, False
         self._key = ""
+        self._mouth = threading.Lock()
         self._listen()
+        if not task.address:
+            threading.Thread(target=self._watch, name="processes", daemon=True).start()
 
     def _listen(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -73,6 +81,7 @@ class Driver:
         try:
             if not self._task.ends:
                 self._key = key.read(**self._task.key)
+            self._config = checked(self._task.config)
             self._connect()
             self._listen()  # Ray has put its own handlers there
             if not self._asked:
@@ -82,22 +91,39 @@ class Driver:
             self._say(lost=str(error))
             raise
         except Unfit as error:
-            self._say(failed=str(error))
+            self._say(unfit=str(error))
             raise
         except Exception as error:
-            self._say(failed=f"{type(error).__name__}: {first_line(error)}")
+            self._say(failed=said(error))
             raise
         self._end()
 
     def _say(self, **word: Any) -> None:
-        self._words.write(json.dumps(word) + "\n")
-        self._words.flush()
+        with self._mouth:
+            self._words.write(json.dumps(word) + "\n")
+            self._words.flush()
+
+    def _watch(self) -> None:
+        """End with this process once a cluster of our own has lost one that nobody but us would replace.
+
+        Beside all else, as Ray's library waits for ever for what such a process was to do.
+        """
+        while True:
+            node = ray._private.worker._global_node
+            for kind, _ in node.dead_processes() if node is not None else ():
+                if kind in NEEDED and not self._ending:
+                    self._say(lost=f"{NEEDED[kind]} of its Ray cluster was lost")
+                    os._exit(1)
+            time.sleep(POLL)
 
     def _connect(self) -> None:
         quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False, "namespace": "allranks"}
         if self._task.address:
             code = str(Path(allranks.__file__).parent)
-            ray.init(self._task.address, runtime_env={"py_modules": [code]}, **quiet)
+            try:
+                ray.init(self._task.address, runtime_env={"py_modules": [code]}, **quiet)
+            except ConnectionError as error:
+                raise ConnectionError(unreached(self._task.address, error)) from error
             return
         gangs = self._told["gangs"]
         cpus = 1 + sum(bundle["CPU"] for bundle in gangs["placement_group_bundles"]) * self._told["replicas"]
@@ -105,13 +131,13 @@ class Driver:
             num_cpus=max(os.cpu_count() or 1, int(cpus + 1)), include_dashboard=False,
             object_store_memory=LOCAL_OBJECTS, _temp_dir=self._task.scratch, **quiet,
         )  # fmt: skip
+        must_fit(gangs["placement_group_bundles"] * self._told["replicas"], ray.cluster_resources())
 
     def _deploy(self) -> None:
         """Whatever of it is there: a cluster that outlived the driver before has all of it."""
         self._say(reason="Ray Serve is being started")
-        config = ServeDeploySchema.model_validate(self._task.config)
-        serve.start(proxy_location=config.proxy_location, http_options=self._task.config["http_options"])
-        if self._task.left and self._app["name"] in serve.status().applications:
+        serve.start(proxy_location=self._config.proxy_location, http_options=self._task.config["http_options"])
+        if self._asked or (self._task.left and self._app["name"] in serve.status().applications):
             return
         target = serve.RunTarget(app.build(self._told), name=self._app["name"], route_prefix=self._app["route_prefix"])
         serve.run_many([target], wait_for_applications_running=False)
@@ -132,13 +158,8 @@ class Driver:
             time.sleep(POLL)  # a signal ends it
 
     def _must_be_whole(self) -> None:
-        """Raises ConnectionError where a cluster of our own has lost a process that nobody but us would replace."""
-        if self._task.address:
-            return
-        for kind, _ in ray._private.worker._global_node.dead_processes():
-            if kind in NEEDED:
-                raise ConnectionError(f"{NEEDED[kind]} of its Ray cluster was lost")
-        if not any(node["Alive"] for node in ray.nodes()):
+        """Raises ConnectionError where a cluster of our own has no node that answers."""
+        if not self._task.address and not any(node["Alive"] for node in ray.nodes()):
             raise ConnectionError("the raylet of its Ray cluster does not answer")
 
     def _look(self) -> dict[str, Any]:
@@ -148,7 +169,7 @@ class Driver:
             handle.give_key.remote(self._key).result(timeout_s=ANSWER)
         if not state["placed"] and (word := self._serves_word()):
             state["status"]["reason"] = word
-        self._since = state["next"]
+        self._since, self._answered = state["next"], True
         return state
 
     def _serves_word(self) -> str:
@@ -164,10 +185,41 @@ class Driver:
 
     def _end(self) -> None:
         """Delete the application, and Serve with a cluster of our own."""
+        if self._answered or self._task.ends:
+            with contextlib.suppress(Exception):  # a door that is gone has no requests to tell
+                serve.get_deployment_handle("door", self._app["name"]).end.remote().result(timeout_s=ANSWER)
         serve.delete(self._app["name"])
         if not self._task.address:
             serve.shutdown()
+        self._ending = True
         ray.shutdown()
+
+
+def unreached(address: str, error: ConnectionError) -> str:
+    wants = "InvalidAuthToken" in str(error.__cause__)  # Ray's own word is that it failed to connect
+    token = "; it asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN unless it is in ~/.ray/auth_token"
+    return f"the Ray cluster at {address} cannot be reached: {first_line(error)}{token if wants else ''}"
+
+
+def checked(config: dict[str, Any]) -> ServeDeploySchema:
+    """What Serve makes of a config. Raises Unfit."""
+    try:
+        return ServeDeploySchema.model_validate(config)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise Unfit(f"engines.ray.manifest: {where}: {first['msg']}; found {first['input']!r:.100}") from error
+
+
+def must_fit(bundles: Sequence[Mapping[str, float]], there: Mapping[str, float]) -> None:
+    """Raises Unfit where a cluster that nobody enlarges has not what the nodes of all gangs take of it."""
+    for name in sorted({name for bundle in bundles for name in bundle}):
+        wanted, found = sum(bundle.get(name, 0) for bundle in bundles), there.get(name, 0)
+        if wanted > found:
+            raise Unfit(
+                f"resources: the service takes {wanted:g} {name} and Ray finds {found:g} on this machine; "
+                "take less, or name a cluster that has it: engines.ray.address"
+            )
 
 
 if __name__ == "__main__":

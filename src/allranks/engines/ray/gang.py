@@ -7,6 +7,7 @@ actor or its agent is gone, or silent) ends this process, and Serve makes a new 
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import secrets
@@ -22,6 +23,7 @@ from ray import serve
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from allranks.engines.ray.node import MOST_LINES, Node, Told, Where, folder_of
+from allranks.engines.ray.said import said
 from allranks.engines.ray.verdict import Broken, GaveUp, judge
 from allranks.errors import first_line
 from allranks.spec.service import KEY_VARIABLE
@@ -40,7 +42,8 @@ SLACK = 10.0
 class Gang:
     """One gang. ``told`` is what the plan says of the service (``plan.told``)."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
+    async def __init__(self, told: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
+        """Return once node 0 serves: meanwhile Serve's thread is free for ``__del__``. Raises RuntimeError."""
         self._told = told
         self._name = serve.get_replica_context().replica_id.unique_id
         self._door = serve.get_deployment_handle("door", serve.get_replica_context().app_name)
@@ -57,7 +60,7 @@ class Gang:
         self._lock, self._more = threading.Lock(), threading.Event()
         threading.Thread(target=self._keep_telling, name="words", daemon=True).start()
         threading.Thread(target=self._run, name="gang", daemon=True).start()
-        self._ready.wait()
+        await asyncio.to_thread(self._ready.wait)
         if self._over and not self._began:
             raise RuntimeError(self._over)
 
@@ -83,7 +86,7 @@ class Gang:
             self._over = str(error)
             self._send(over=self._over)
         except Exception as error:  # noqa: BLE001 - whatever it is: without a coordinator there must be no gang
-            self._die(f"{type(error).__name__}: {error}" if not isinstance(error, Broken) else str(error))
+            self._die(str(error) if isinstance(error, Broken) else said(error))
         self._drop()
         self._ready.set()
         self._ended.set()
@@ -96,7 +99,7 @@ class Gang:
                 seat: dict[str, Any] = self._door.join.remote(self._name).result(timeout_s=TELL)
             except Exception as error:
                 if time.monotonic() > until:
-                    raise Broken(f"the door of the service cannot be reached: {error}") from error
+                    raise Broken(f"the door of the service cannot be reached: {said(error)}") from error
                 time.sleep(BEAT)
                 continue
             if seat.get("over"):
@@ -202,7 +205,7 @@ class Gang:
         try:
             self._door.report.remote(self._name, {**report, **self._news, **last}).result(timeout_s=TELL)
         except Exception as error:  # noqa: BLE001 - it is told again
-            print(f"allranks: the door does not hear: {first_line(error)}", flush=True)
+            print(f"allranks: the door does not hear: {said(error)}", flush=True)
             with self._lock:
                 self._lines = [*lines, *self._lines][-MOST_LINES:]
 
@@ -247,4 +250,4 @@ def _quietly(call: Callable[[], Any]) -> None:
     try:
         call()
     except Exception as error:  # noqa: BLE001 - it is said again, or there is nobody left to hear it
-        print(f"allranks: {type(error).__name__}: {first_line(error)}", flush=True)
+        print(f"allranks: {said(error)}", flush=True)

@@ -13,6 +13,7 @@ import fcntl
 import functools
 import json
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -20,17 +21,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from allranks.engines.ray import lines
 from allranks.engines.ray.rundir import RunDir
 from allranks.engines.ray.seats import Seat
+from allranks.errors import EngineError
 from allranks.node import processes
 from allranks.node.cancel import read_cancel
 from allranks.node.cause import utc
-from allranks.node.files import write_whole
+from allranks.node.files import say, write_whole
 from allranks.node.init import take_lock
 from allranks.node.status import Status
 
@@ -44,6 +46,10 @@ LOST = 120.0
 SLACK = 40.0
 """Seconds that Serve and Ray may take to end beyond the gangs' grace."""
 UNAVAILABLE = 69
+ROOM = 64 * 2**20
+"""Bytes for what Ray's processes write down."""
+MOST_BYTES = 21
+"""Of the name of the folder for temporary files."""
 
 
 class Keeper:
@@ -55,13 +61,17 @@ class Keeper:
         (application,) = self._plan["config"]["applications"]
         self._told = application["args"]
         gang = self._told["gang"]
-        self.status = Status(run.name, "ray", "pending", "a Ray cluster is being started", started=utc())
+        address = self._plan["address"]
+        awaited = f"the Ray cluster at {address} is being reached" if address else "a Ray cluster is being started"
+        self.status = Status(run.name, "ray", "pending", awaited, started=utc())
         self.status.world_size = gang["nodes"] * gang["ranks_per_node"] * self._told["replicas"]
         self.status.restarts["allowed"] = gang["restarts"]
         self._left: list[dict[str, Any]] = []
         self._scratch = ""
         self._is_there = False
         self._asked = ""
+        self._unkept = 0
+        self._said: set[str] = set()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._ask("told"))
         processes.become_subreaper()  # what Ray's processes leave behind is then ours to end
@@ -82,12 +92,13 @@ class Keeper:
 
     def run(self) -> None:
         """From the first process to the last one's end."""
-        self._write()
+        write_whole(str(self._run.record), json.dumps(self.status.to_json()))  # which is awaited: it must be there
         try:
             while not self._asked and not self.status.is_over:
                 self._live()
         except Exception as error:  # noqa: BLE001 - the last rim: somebody waits for the record
-            self.status.end("failed", f"{type(error).__name__}: {error}", UNAVAILABLE)
+            said = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
+            self.status.end("failed", said, UNAVAILABLE)
         self._finish()
 
     def _finish(self) -> None:
@@ -104,7 +115,7 @@ class Keeper:
     def _live(self) -> None:
         """Have the service on a cluster until it is over, or that is lost."""
         if not self._plan["address"]:
-            self._scratch = tempfile.mkdtemp(prefix="allranks-ray-")  # short: sockets are below it
+            self._scratch = tempfile.mkdtemp(prefix="allranks-ray-", dir=roomy(short(tempfile.gettempdir())))
             self._run.scratch.write_text(self._scratch)
         driver = _Driver(self._plan, scratch=self._scratch, left=self._left)
         self._is_there = False
@@ -115,7 +126,7 @@ class Keeper:
         self._nobody_runs("failed")
         self._write()  # before what can take seconds
         self._clear()
-        self._lose(lost)
+        self._lose(lost, driver.is_unfit)
 
     def _follow(self, driver: _Driver) -> str:
         """Until the service is to end (an empty text), or its driver ends or is silent: why."""
@@ -140,17 +151,24 @@ class Keeper:
         self.status = Status.from_json(state["status"])
         self.status.started = started
         self._left, self._is_there = state["left"], True
-        lost = [lines.lost(state["lost"], self.status.attempt)] if state["lost"] else []
-        if lost or state["lines"]:
-            self._run.keep([*lost, *state["lines"]], self._told["gang"]["log_limit"])
+        self._unkept += state["lost"]
+        lost = [lines.lost(self._unkept, self.status.attempt)] if self._unkept else []
+        try:
+            if lost or state["lines"]:
+                self._run.keep([*lost, *state["lines"]], self._told["gang"]["log_limit"])
+            self._unkept = 0
+        except OSError as error:
+            self._unkept += len(state["lines"])
+            self._tell_once(f"lines of its ranks cannot be written: {error}")
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, why: str, is_unfit: bool) -> None:
         """Every gang that was there is gone with the cluster, which is one restart; end where none is left.
 
         A cluster that never was there has cost one too, but ends the service if there was none before it.
         """
         if not self._left:
-            self.status.end("failed", why, UNAVAILABLE)
+            more = "" if is_unfit else f"; what Ray said: {self._run.path / 'keeper.log'}"
+            self.status.end("failed", f"{why}{more}", UNAVAILABLE)
             return
         seats = [Seat(number, **left) for number, left in enumerate(self._left)]
         for seat in seats:
@@ -188,26 +206,57 @@ class Keeper:
             self._scratch = ""
 
     def _save_logs(self) -> None:
-        """What Serve and the agents have written, before its folder goes."""
+        """What Serve and the agents have written, before its folder goes; where there is no room for it, nothing."""
+        kept = self._run.path / "ray"
         for kind in ("serve", "allranks"):
             found = Path(self._scratch, "session_latest", "logs", kind)
-            if found.is_dir():
-                shutil.copytree(found, self._run.path / "ray" / kind, dirs_exist_ok=True, ignore_dangling_symlinks=True)
+            try:
+                if found.is_dir():
+                    shutil.copytree(found, kept / kind, dirs_exist_ok=True, ignore_dangling_symlinks=True)
+            except OSError as error:
+                shutil.rmtree(kept, ignore_errors=True)  # the record needs the room
+                self._tell_once(f"what Ray has written is not kept: {error!s:.200}")
 
     def _write(self) -> None:
-        write_whole(str(self._run.record), json.dumps(self.status.to_json()))
+        """What cannot be written now is written once it can be: the service has no part in a full disk."""
+        try:
+            write_whole(str(self._run.record), json.dumps(self.status.to_json()))
+        except OSError as error:
+            self._tell_once(f"the record cannot be written: {error}")
+
+    def _tell_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            say(f"allranks: {line}")
+
+
+def short(folder: str) -> str:
+    """Where sockets of Ray's can be below it, that folder; the kernel takes paths of 107 bytes, and Ray adds 86."""
+    return folder if len(os.fsencode(folder)) <= MOST_BYTES else "/tmp"
+
+
+def roomy(folder: str) -> str:
+    """That folder. Raises EngineError where it has no room for a cluster's files: Ray would wait for what it lacks."""
+    free = shutil.disk_usage(folder).free
+    if free < ROOM:
+        raise EngineError(
+            f"{folder}, the folder for temporary files, has {free // 2**20} MiB free, and a Ray cluster needs "
+            f"{ROOM // 2**20} MiB; make room there, or name another one: TMPDIR"
+        )
+    return folder
 
 
 class _Driver:
     """A driver's process, and its words."""
 
     def __init__(self, plan: dict[str, Any], **task: Any) -> None:
-        self.lost = ""
+        self.lost, self.is_unfit = "", False
         self.pipe, theirs = os.pipe()
         self._begun = b""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "allranks.engines.ray.driver", str(theirs)], stdin=subprocess.PIPE,
-            pass_fds=(theirs,), preexec_fn=functools.partial(processes.die_with_parent, signal.SIGKILL),
+            pass_fds=(theirs,), env=os.environ if plan["address"] else with_token(os.environ),
+            preexec_fn=functools.partial(processes.die_with_parent, signal.SIGKILL),
         )  # fmt: skip
         os.close(theirs)
         os.set_blocking(self.pipe, False)
@@ -224,7 +273,8 @@ class _Driver:
         *lines, self._begun = (self._begun + data).split(b"\n")
         for line in lines:
             word = json.loads(line)
-            self.lost = word.get("lost") or word.get("failed") or self.lost
+            self.is_unfit = "unfit" in word
+            self.lost = word.get("lost") or word.get("failed") or word.get("unfit") or self.lost
             yield word
         if not data:
             self.lost = self.lost or f"the process that speaks to Ray ended with {self._end_of(SLACK)}"
@@ -248,6 +298,11 @@ class _Driver:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
+
+
+def with_token(env: Mapping[str, str]) -> dict[str, str]:
+    """What asks for a token of a cluster's own: else Ray writes one for all of them to the home folder, if it can."""
+    return {"RAY_AUTH_TOKEN": secrets.token_hex(32), **env}
 
 
 def _end_users_of(folder: str) -> None:

@@ -13,6 +13,7 @@ from allranks.engines.engine import Plan
 from allranks.engines.kubernetes.manifest import Explained, merge, without_nothing
 from allranks.engines.local.rundir import cache_home
 from allranks.errors import SpecError
+from allranks.serving.probe import origin
 from allranks.spec.service import KEY_VARIABLE, ApiKey
 
 if TYPE_CHECKING:
@@ -64,22 +65,50 @@ def plan_service(service: Service, folder: Path) -> Plan:
             "api_key.secret: only a RayService has Secrets (engines.ray.kuberay); use api_key.env or api_key.file"
         )
     here = is_here(service)
-    document = merge(config(service, folder, here), service.engines.ray.manifest)
+    made = config(service, folder, here)
+    document = merge(made, service.engines.ray.manifest)
+    if where := next(_taken_away(made, document), ""):
+        raise SpecError(
+            f"engines.ray.manifest: {where} cannot be taken away, or be another kind of thing: the service is made "
+            "of it; allowed: other values, and more fields of Serve's config; see: allranks plan"
+        )
     notes, spec = tuple(_notes(service, here)), dump(_absolute(service, folder))
     return Plan(service.name, ENGINE, (document,), notes, spec, _address(service))
+
+
+def _taken_away(made: Any, found: Any, where: str = "") -> Iterator[str]:
+    """Yield where a patched document lacks something that was made, or has another kind of thing in its place."""
+    kind = next((kind for kind in (dict, list) if isinstance(made, kind)), None)
+    if kind is None:
+        return
+    if not isinstance(found, kind) or (kind is list and len(found) != len(made)):
+        yield where
+        return
+    for key, value in made.items() if kind is dict else enumerate(made):
+        name = f"{where}.{key}" if where else str(key)
+        if kind is dict and key not in found and value is not None:
+            yield name
+        elif value is not None:
+            yield from _taken_away(value, found[key], name)
 
 
 def _address(service: Service) -> str:
     """Serve's HTTP is on every host, so on the one that the cluster's address names."""
     options = service.engines.ray
-    named, colon, _ = (options.address or os.environ.get("RAY_ADDRESS", "")).rpartition(":")
+    named, colon, _ = cluster(service).rpartition(":")
     host = service.host or (named if colon else "127.0.0.1")
-    return f"http://{host}:{options.port or service.port}{options.route.rstrip('/')}"
+    return origin(host, options.port or service.port) + options.route.rstrip("/")
+
+
+def cluster(service: Service) -> str:
+    """Address of the Ray cluster to use, empty for one that is started for the service; RAY_ADDRESS is Ray's own."""
+    found = service.engines.ray.address or os.environ.get("RAY_ADDRESS", "")
+    return "" if found == "local" else found
 
 
 def is_here(service: Service) -> bool:
     """Whether the Ray cluster is one that is started for the service on this machine, and ended with it."""
-    return not (service.engines.ray.kuberay or service.engines.ray.address or os.environ.get("RAY_ADDRESS"))
+    return not (service.engines.ray.kuberay or cluster(service))
 
 
 def config(service: Service, folder: Path, here: bool) -> dict[str, Any]:
@@ -94,6 +123,11 @@ def config(service: Service, folder: Path, here: bool) -> dict[str, Any]:
         raise SpecError(
             f"replicas: found {service.replicas}; the command of 'run' listens on port {service.port} in each gang, "
             "and all are on this machine; allowed: 1, or a Ray cluster (engines.ray.address)"
+        )
+    if options.strategy == "STRICT_SPREAD" and service.nodes > 1 and here:
+        raise SpecError(
+            f"engines.ray.strategy: found STRICT_SPREAD, with {service.nodes} nodes, and all are on this machine; "
+            "allowed: another one, or a Ray cluster (engines.ray.address)"
         )
     if service.launcher == "mpirun":
         raise SpecError("launcher mpirun: engine ray does not have it; allowed: native, torchrun, deepspeed, once")

@@ -6,6 +6,7 @@ It holds ``spec.yaml``, ``plan.json``, ``status.json``, ``lines.jsonl`` (what th
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -46,9 +47,16 @@ class RunDir:
         return self.path / "lines.jsonl"
 
     def keep(self, lines: Iterable[Sequence[Any]], limit: int) -> None:
-        """Write down lines as the door has them; the oldest go where all are more than ``limit`` bytes."""
-        with self._lines.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
+        """Write down lines as the door has them; the oldest go where all are more than ``limit`` bytes.
+
+        Raises OSError where there is no room for all of them; then none is written.
+        """
+        data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        with self._lines.open("ab", buffering=0) as file:
+            before = os.fstat(file.fileno()).st_size
+            if file.write(data) < len(data):
+                file.truncate(before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._lines))
         logs.cut(str(self._lines), limit)
 
     def kept(self, at: int = 0) -> Iterator[tuple[list[Sequence[Any]], int]]:

@@ -23,6 +23,7 @@ class Seat:
 
     ``gone`` is the gang that was lost last: what it still says must not make it one that is there. ``ready`` is set by
     a probe too, which may be ahead of what the coordinator says (``told_ready``): only a change of that takes it back.
+    ``ends`` is whether the service ends, so that no other will take its place.
     """
 
     number: int
@@ -35,6 +36,7 @@ class Seat:
     told_ready: bool = False
     over: str = ""
     lost: str = ""
+    ends: bool = False
     status: dict[str, Any] = field(default_factory=dict)
     heard: float = 0.0
     busy: int = 0
@@ -109,6 +111,11 @@ class Seats:
 
     def taken(self) -> list[Seat]:
         return [seat for seat in self._all if seat.gang]
+
+    def end(self) -> None:
+        """All gangs are told to end, and no other will take their place."""
+        for seat in self._all:
+            seat.ends = True
 
     def pick(self) -> Seat | None:
         """The least busy of those that serve."""

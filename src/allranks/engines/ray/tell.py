@@ -15,7 +15,7 @@ import ray
 from ray import serve
 
 from allranks.engines.ray.driver import ANSWER
-from allranks.errors import first_line
+from allranks.engines.ray.said import said
 
 EVERY = 1.0
 
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
             if state["next"] < since:  # another door than the one that had counted so far
                 state = handle.state.remote(0).result(timeout_s=ANSWER)
         except Exception as error:  # noqa: BLE001 - whatever Ray says is all that can be said
-            print(f"the door of {name} does not answer: {first_line(error)}", file=sys.stderr)
+            print(f"the door of {name} does not answer: {said(error)}", file=sys.stderr)
             return 1
         since = state["next"]
         print(json.dumps({key: state[key] for key in ("status", "serves", "lines", "next")}), flush=True)
