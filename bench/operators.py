@@ -1,10 +1,11 @@
 """How gangs on the real operators get over faults, on the cluster of `make cluster`: `bench/operators.py`.
 
-Gangs of 2 nodes whose ranks import torch and all-reduce, and which may ask their API server (`failure.force_delete`).
-Faults of one gang (rank, agent, pod, pod-0) are met by one engine's after the other's, those of a host by the gangs of
-all engines at once: a round of them takes as long as its slowest. A time is from the fault (of a cut: from its end) to
-the first step of the last rank in the next attempt, by the clock that all pods of the cluster share. What is not as it
-should be (cause, budget, pods) is listed below each row.
+Gangs of 2 nodes whose ranks import torch and all-reduce, or with --plain import nothing and meet over a socket each,
+and which may ask their API server (`failure.force_delete`). Faults of one gang (rank, agent, pod, pod-0) are met by
+one engine's after the other's, those of a host by the gangs of all engines at once: a round of them takes as long as
+its slowest. A time is from the fault (of a cut: from its end) to the first step of the last rank in the next attempt,
+by the clock that all pods of the cluster share. What is not as it should be (cause, budget, pods) is listed below
+each row.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # the tests' cluster is no part of the package
 
 from bench.faults import alone, together  # noqa: E402
-from bench.faults.gangs import BROKEN, Gang, Row  # noqa: E402
+from bench.faults.gangs import BROKEN, PLAIN, STEPPING, Gang, Row  # noqa: E402
 from tests.cluster.cluster import Cluster  # noqa: E402
 
 ENGINES = ("jobset", "mpijob", "trainjob", "pytorchjob")
@@ -29,11 +30,13 @@ EVERY = 3.0
 """Seconds between two looks at each of many gangs: what is measured is told by their own lines."""
 
 
-def one_by_one(cluster: Cluster, engine: str, folder: Path, names: Sequence[str], times: int) -> list[Row]:
-    """All of these faults, on one gang as long as it lives."""
+def one_by_one(
+    cluster: Cluster, engine: str, folder: Path, names: Sequence[str], times: int, program: str
+) -> list[Row]:
+    """All of these faults, on one gang of that program as long as it lives."""
     if not names:
         return []
-    gang, rows = Gang(cluster, engine, folder), []
+    gang, rows = Gang(cluster, engine, folder, program), []
     try:
         for name in names:
             rows.append(row := Row(engine, name))
@@ -41,7 +44,7 @@ def one_by_one(cluster: Cluster, engine: str, folder: Path, names: Sequence[str]
                 try:
                     if alone.is_spent(gang, name, turn):
                         gang.close()
-                        gang = Gang(cluster, engine, folder)
+                        gang = Gang(cluster, engine, folder, program)
                     alone.meet(gang, row, turn)
                 except BROKEN as problem:
                     row.wrong.append(f"time {turn + 1}: {problem}")
@@ -91,13 +94,16 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=5, help="how often each fault is met")
     parser.add_argument("--engine", action="append", choices=ENGINES, help="only this one; may be repeated")
     parser.add_argument("--fault", action="append", choices=every, help="only this one; may be repeated")
+    parser.add_argument("--plain", action="store_true", help="faults of one gang: ranks that import nothing")
     args = parser.parse_args()
+    program = PLAIN if args.plain else STEPPING
     wanted, engines = args.fault or every, args.engine or ENGINES
     cluster, rows = Cluster.running(), []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for engine in engines:
-            rows += one_by_one(cluster, engine, folder, [one for one in alone.FAULTS if one in wanted], args.times)
+            names = [one for one in alone.FAULTS if one in wanted]
+            rows += one_by_one(cluster, engine, folder, names, args.times, program)
             for end in [one for one in ENDS if one in wanted for _ in range(args.times)]:
                 rows.append(row := alone.ends(cluster, engine, folder, ENDS[end]))
                 show(row, 1)

@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 180.0
 PROGRAM = "says_steps.py"
 STEPPING = f"python -u /bench/{PROGRAM}"
+PLAIN = "python -u /bench/says_steps_plain.py"
+"""The same, with nothing to import."""
 NODES = 2
 STEP = re.compile(r"rank (\d+) \| step (\d+) at ([\d.]+)")
 
