@@ -31,6 +31,7 @@ from allranks.engines.local.rundir import (
     runs_home,
     submit_lock,
     until,
+    writing,
 )
 from allranks.engines.port import must_be_free
 from allranks.errors import EngineError, no_run
@@ -96,7 +97,7 @@ class LocalEngine:
 
     def submit(self, plan: Plan, *, detach: bool) -> LocalRun:
         run = RunDir(Path(plan.documents[0]["state"]))
-        with _writing(run.path), _alone():
+        with writing(run.path), _alone():
             if holder := run.holder():
                 raise child.is_alive(run.name, f"(pid {holder.pid})")
             if plan.address:
@@ -174,18 +175,6 @@ def _listed(run: RunDir) -> Status:
 
 
 # Submit
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Turn what a full, read-only or foreign disk says into the folder's name and the way out."""
-    try:
-        yield
-    except OSError as error:
-        raise EngineError(
-            f"cannot write the run's directory {folder}: {error.strerror or error}\n"
-            "Runs are kept under $XDG_STATE_HOME (default ~/.local/state); set it to a folder that can be written."
-        ) from error
 
 
 @contextmanager
@@ -272,7 +261,7 @@ def _last_words(logs: Path) -> Iterator[str]:
 
 def _end(run: RunDir, holder: Holder, reason: str, code: int) -> None:
     """Ask the supervisor to end the gang and wait until it has; kill it when it cannot, which ends all at once."""
-    with _writing(run.path):
+    with writing(run.path):
         write_cancel(str(run.path), reason, code)
     grace = run.gang().grace
     for number, timeout in ((signal.SIGTERM, grace + CANCEL_SLACK), (signal.SIGKILL, CANCEL_SLACK)):

@@ -198,7 +198,7 @@ def lock_holder(path: Path) -> int | None:
     try:
         with path.open("rb") as file:
             answer = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     kind, _, _, _, pid = struct.unpack(_FLOCK, answer)
     return None if kind == fcntl.F_UNLCK else pid
@@ -219,6 +219,18 @@ def until(true: Callable[[], bool], timeout: float) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn what a full, read-only or foreign disk says into the folder's name and the way out, as EngineError."""
+    try:
+        yield
+    except OSError as error:
+        raise EngineError(
+            f"cannot write the run's directory {folder}: {error.strerror or error}\n"
+            "Runs are kept under $XDG_STATE_HOME (default ~/.local/state); set it to a folder that can be written."
+        ) from error
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from allranks.engines import child
 from allranks.engines.engine import OURS, LogFilter, LogLine, Plan
 from allranks.engines.kubernetes import client as api
-from allranks.engines.local.rundir import Holder, until
+from allranks.engines.local.rundir import Holder, until, writing
 from allranks.engines.port import must_be_free
 from allranks.engines.ray import lines
 from allranks.engines.ray.addresses import must_be_there
@@ -105,11 +105,12 @@ class RayEngine:
         if not find_spec("ray"):
             raise EngineError(MISSING)
         told = {"config": document, **_where(plan)}
-        clear(run)
-        run.path.mkdir(mode=0o700, parents=True)
-        write_whole(str(run.path / "spec.yaml"), plan.spec)
-        write_whole(str(run.plan), json.dumps(told))
-        keeper, lifeline = _start(run, detach)
+        with writing(run.path):
+            clear(run)
+            run.path.mkdir(mode=0o700, parents=True)
+            write_whole(str(run.path / "spec.yaml"), plan.spec)
+            write_whole(str(run.plan), json.dumps(told))
+            keeper, lifeline = _start(run, detach)
         if not until(lambda: run.record.exists() or keeper.poll() is not None, FIRST_RECORD) or not run.record.exists():
             keeper.kill()
             keeper.wait()
