@@ -6,7 +6,7 @@ READY := .venv/.ready
 run := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 # Tests mostly wait. A file is run by one process: what its tests share, a model served or a Ray, is started once.
-SIDE_BY_SIDE := -n 2 --dist loadfile
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
 # Which version of Kubeflow Trainer the cluster has: 2.1 (podTemplateOverrides) or 2.2 (runtimePatches).
 TRAINER := 2.2
