@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 
@@ -72,3 +73,9 @@ class Unreachable(EngineError):
 def first_line(error: BaseException) -> str:
     """What an error of any kind says, without the stacks that some put behind it; its kind where it says nothing."""
     return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+
+
+def system_reason(error: BaseException) -> str:
+    """What the system says of an error, without number, path or address; all that a resolver says (its are below 0)."""
+    code = getattr(error, "errno", None) or 0
+    return os.strerror(code) if code > 0 else str(error)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 
-from allranks.errors import EngineError
+from allranks.errors import EngineError, system_reason
 from allranks.node import processes
 
 
@@ -22,10 +21,8 @@ def must_be_free(host: str, port: int) -> None:
 
 
 def _why(error: OSError | UnicodeError, port: int) -> str:
-    code = getattr(error, "errno", None) or 0
-    if code == errno.EADDRINUSE:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         holder = processes.listener(port)
         found = f"process {holder[0]} listens there: {holder[1]}" if holder else "another process listens there"
         return f"{found}; end it, or choose another port"
-    said = os.strerror(code) if code > 0 else str(error)  # resolvers' are below 0
-    return f"{said}; choose another port or host"
+    return f"{system_reason(error)}; choose another port or host"

@@ -85,10 +85,12 @@ def _taken_away(made: Any, found: Any, where: str = "") -> Iterator[str]:
         yield where
         return
     for key, value in made.items() if kind is dict else enumerate(made):
+        if value is None:
+            continue
         name = f"{where}.{key}" if where else str(key)
-        if kind is dict and key not in found and value is not None:
+        if kind is dict and key not in found:
             yield name
-        elif value is not None:
+        else:
             yield from _taken_away(value, found[key], name)
 
 

@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import uvicorn
 
+from allranks.errors import system_reason
 from allranks.serving import folder, key
 from allranks.serving.folder import NOT_NOW, UNFIT, NotNow, Unfit
 from allranks.serving.front.app import make
@@ -110,8 +111,8 @@ def _listen(options: Options) -> socket.socket:
             return socket.create_server((options.host, options.port), backlog=2048)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > until:
-                said = os.strerror(error.errno or 0) if (error.errno or 0) > 0 else str(error)  # resolvers' are below 0
-                why = f"cannot listen on {options.host}:{options.port}: {said}; name another host or port"
+                where = f"{options.host}:{options.port}"
+                why = f"cannot listen on {where}: {system_reason(error)}; name another host or port"
                 raise folder.not_yet()(why) from error
         time.sleep(0.1)  # nothing announces that a port is free
 
