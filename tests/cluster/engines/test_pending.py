@@ -59,9 +59,10 @@ def test_status_tells_what_keeps_a_gang_from_starting(space: Space, why: str) ->
     assert "\n" not in status["reason"]
 
 
-def test_run_ends_with_the_way_out_where_the_image_has_no_python(space: Space) -> None:
-    spec = space.spec(container={"command": ["python9", "-V"]}, failure={"restarts": 0})
-    done = space.allranks("run", "--engine", "jobset", str(spec))
+@pytest.mark.parametrize("engine", ENGINES)
+def test_run_ends_with_the_way_out_where_the_image_has_no_python(space: Space, engine: str) -> None:
+    spec = space.spec(container={"command": ["python9", "-V"]}, failure={"restarts": 0, "grace": "1s"})
+    done = space.allranks("run", "--engine", engine, str(spec))
     assert done.returncode == 75, done.stderr
     last = done.stderr.splitlines()[-1]
     assert f"no rank ever ran: image {BASE} has no python9, which allranks' agent needs" in last

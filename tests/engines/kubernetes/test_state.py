@@ -169,6 +169,37 @@ def test_where_operators_deleted_the_pods_the_object_tells_the_end() -> None:
     assert status.conditions == ["Failed (BackoffLimitExceeded)"]
 
 
+STARTS_NOT = 'OCI runtime create failed: unable to start container process: exec: "python9": executable file not found'
+NO_PYTHON = "image i has no python9, which allranks' agent needs (3.8 or newer): take one that has it"
+
+
+@pytest.mark.parametrize("first", [{"waiting": {"reason": "ContainerCreating"}}, {"terminated": {"exitCode": 128}}, {}])
+def test_of_a_gang_that_never_ran_the_pod_tells_that_failed_not_one_that_is_deleted_for_it(first: Any) -> None:
+    failed = pod(1, {"terminated": {"exitCode": 128, "message": STARTS_NOT}})
+    status = compose(Sight("jobset", main(FAILED), {0: pod(0, first, deletionTimestamp=ago(1)), 1: failed}))
+    assert status.reason == f"no rank ever ran: {NO_PYTHON}; BackoffLimitExceeded: too many"
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (f"Error: {STARTS_NOT}", NO_PYTHON),
+        ('MountVolume.SetUp failed for volume "v": failed to sync configmap cache: timed out waiting for the condition',
+         "its container is being created on host-0"),
+        ('MountVolume.SetUp failed for volume "v": configmap "c" not found',
+         "configmap c is not there, and a volume needs it"),
+        ("no space left on device", "Failed: no space left on device"),
+    ],
+)  # fmt: skip
+def test_what_kubelet_says_of_a_pod_that_is_being_created_is_told_as_of_one_that_has_ended(
+    message: str, why: str
+) -> None:
+    about = {"kind": "Pod", "name": "gang-0"}
+    said = {"metadata": {}, "involvedObject": about, "reason": "Failed", "message": message}
+    creating = pod(0, {"waiting": {"reason": "ContainerCreating"}})
+    assert why_waiting(creating, Events([said], "gang")) == why
+
+
 def test_a_record_that_a_container_left_is_the_verdict() -> None:
     left = '{"name": "gang", "engine": "jobset", "phase": "cancelled", "reason": "by hand", "exit_code": 143}'
     ended = {"terminated": {"exitCode": 42, "message": left}}

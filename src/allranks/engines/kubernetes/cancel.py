@@ -20,7 +20,7 @@ from allranks.engines.kubernetes.look import glance, look
 from allranks.engines.kubernetes.pods import Pod
 from allranks.engines.kubernetes.reasons import force_delete
 from allranks.engines.kubernetes.refusals import Missing
-from allranks.engines.kubernetes.state import Sight, compose, start_timeout
+from allranks.engines.kubernetes.state import Sight, compose
 from allranks.errors import EngineError
 from allranks.node.cause import Cause, utc
 from allranks.node.status import Status
@@ -55,23 +55,21 @@ def cancel(engine: KubernetesEngine, client: Client, main: Object, *, reason: st
     sight = look(client, engine.name, main, engine.node_of)
     if ending(main) and not _running(sight):
         return engine.composed(client, sight)
-    grace = max([int(pod.spec.get("terminationGracePeriodSeconds") or 30) for pod in sight.pods.values()], default=0)
     asked = ending(main) or _ask(client, sight, reason, code)
-    if asked and _wait_for_end(engine, client, sight, grace + SLACK):
+    if asked and _wait_for_end(engine, client, sight, _patience(sight)):
         status = engine.composed(client, glance(client, engine.name, _again(client, main), engine.node_of))
         if ending(main) or status.phase == "cancelled":
             return status
         end.say(status)
         return _remembered(client, sight, status)
-    return _delete(engine, client, sight, end, grace + SLACK)
+    return _delete(engine, client, sight, end)
 
 
-def give_up(engine: KubernetesEngine, client: Client, main: Object, why: str) -> Status:
-    """Delete a run whose node 0 did not start in time: nobody in it could end it. Raises EngineError, as ``cancel``."""
-    reason = f"node 0 did not start within {start_timeout(main):g} s: {why}"
+def give_up(engine: KubernetesEngine, client: Client, main: Object, reason: str) -> Status:
+    """Delete a run whose node 0 does not start: nobody in it could end it. Raises EngineError, as ``cancel``."""
     try:
         sight = glance(client, engine.name, _again(client, main), engine.node_of)
-        return _delete(engine, client, sight, End(reason, EXIT_NEVER_COMPLETE, "start_timeout"), SLACK)
+        return _delete(engine, client, sight, End(reason, EXIT_NEVER_COMPLETE, "start_timeout"))
     except EngineError as error:
         raise EngineError(f"{reason}; it could not be ended: {error}") from error
 
@@ -101,6 +99,12 @@ def _running(sight: Sight) -> list[Pod]:
     return [pod for pod in sight.pods.values() if pod.is_running]
 
 
+def _patience(sight: Sight) -> float:
+    """Seconds that its pods may take to be gone; an init container too may use up all of their grace."""
+    graces = (int(pod.spec.get("terminationGracePeriodSeconds") or 30) for pod in sight.pods.values())
+    return max(graces, default=0) + SLACK
+
+
 def _again(client: Client, main: Object) -> Object:
     return client.get(kind_of(main), str(main["metadata"]["name"]), str(main["metadata"]["namespace"]))
 
@@ -122,9 +126,9 @@ def _wait_for_end(engine: KubernetesEngine, client: Client, sight: Sight, second
     return False
 
 
-def _delete(engine: KubernetesEngine, client: Client, sight: Sight, end: End, seconds: float) -> Status:
+def _delete(engine: KubernetesEngine, client: Client, sight: Sight, end: End) -> Status:
     status = compose(sight, kept.of(client.access.context, sight.main))
-    left = [Pod(0, raw) for raw in engine.remove(client, sight.main, sight.namespace, seconds)]
+    left = [Pod(0, raw) for raw in engine.remove(client, sight.main, sight.namespace, _patience(sight))]
     status.conditions = []
     if not status.is_over:  # a sidecar may outlive the gang
         end.say(status)

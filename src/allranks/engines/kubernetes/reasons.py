@@ -6,7 +6,7 @@ Pure: told the API server's objects. ``Events`` is what else was said of the run
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from allranks.engines.kubernetes.pods import Object, Pod, moment, now
@@ -60,6 +60,19 @@ def told(event: Object) -> str:
     return short(f"{event.get('reason', '')}: {message}".strip(": "))
 
 
+def why_never(pods: Iterable[Pod], events: Events) -> str:
+    """Why no rank of these pods ever ran: how one ended says more than that another is taken away for it."""
+    found = sorted(pods, key=lambda pod: pod.is_going)
+    told = [*map(_ended, found), *(why_waiting(pod, events) for pod in found)]
+    return short(next(filter(None, told), ""))
+
+
+def lack(pod: Pod) -> str:
+    """What its image has not and the agent needs: no other container of it would start; empty for any other trouble."""
+    states = (pod.state.get("waiting"), pod.state.get("terminated"), pod.last_state.get("terminated"))
+    return next(filter(None, (_no_python(str(one.get("message", "")), pod) for one in states if one)), "")
+
+
 def why_waiting(pod: Pod, events: Events) -> str:
     """Why this pod's ranks do not run; empty when its container does."""
     for reason in (_leaving, _unscheduled, _initialising, _waiting, _ended):
@@ -76,13 +89,13 @@ _CREATING = "its container is being created"
 
 def _creating(pod: Pod, events: Events) -> str:
     said = events.of_pod(pod.name)
-    if not said:
-        return f"{_CREATING} on {pod.host}"
     message = str(said.get("message", ""))
+    if not said or "failed to sync" in message:  # a kubelet has yet to hear of what the pod mounts, and asks again
+        return f"{_CREATING} on {pod.host}"
     missing = re.search(r'(configmap|secret|persistentvolumeclaim) "([^"]+)" not found', message, re.IGNORECASE)
     if missing:
         return f"{missing[1].lower()} {missing[2]} is not there, and a volume needs it"
-    return f"{said.get('reason')}: {message}"
+    return _no_python(message, pod) or f"{said.get('reason')}: {message}"
 
 
 # One question each: a reason, or an empty string

@@ -29,12 +29,12 @@ class KubernetesRun:
         return self._watching
 
     def status(self) -> Status:
-        """How it stands; a gang whose node 0 has not started in time is ended. Raises EngineError."""
+        """How it stands; a gang whose node 0 has not started in time, or never will, is ended. Raises EngineError."""
         status = self.watch.status()
-        if not status.is_over and self.watch.is_overdue:
+        if not status.is_over and (why := self.watch.futile):
             from allranks.engines.kubernetes.cancel import give_up
 
-            self.watch.conclude(give_up(self._engine, self._client, self._main, status.reason))
+            self.watch.conclude(give_up(self._engine, self._client, self._main, why))
         return self.watch.status()
 
     def cancel(self, *, reason: str, code: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from allranks.engines.kubernetes import conditions, delivery
 from allranks.engines.kubernetes.pods import Object, Pod, moment, now
-from allranks.engines.kubernetes.reasons import Events, short, why_waiting
+from allranks.engines.kubernetes.reasons import Events, short, why_never, why_waiting
 from allranks.node.cause import Cause
 from allranks.node.ledger import ATTEMPTS_OF_A_SET
 from allranks.node.status import NodeStatus, RankStatus, Status
@@ -145,7 +145,7 @@ def _end(status: Status, sight: Sight, ended: conditions.Ending) -> None:
     reason = ended.reason
     if code and not (status.attempts or status.causes):
         code = EXIT_NEVER_COMPLETE
-        why = next(filter(None, (why_waiting(pod, sight.events) for pod in sight.pods.values())), "")
+        why = why_never(sight.pods.values(), sight.events)
         reason = f"no rank ever ran: {'; '.join(filter(None, (why, ended.reason)))}"
     status.end(ended.phase, reason, code)
     status.ended = ended.at

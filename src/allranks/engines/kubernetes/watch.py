@@ -18,6 +18,7 @@ from allranks.engines.kubernetes.exec import Lines
 from allranks.engines.kubernetes.kinds import kind_of
 from allranks.engines.kubernetes.look import glance
 from allranks.engines.kubernetes.pods import NodeOf, Pod, read_record
+from allranks.engines.kubernetes.reasons import lack
 from allranks.engines.kubernetes.refusals import Missing
 from allranks.engines.kubernetes.state import Sight, compose, start_timeout, waits_to_start
 from allranks.engines.silence import Silence
@@ -27,6 +28,8 @@ from allranks.node.status import Status
 INTERVAL = 1.0
 SAID_AFTER, SLOW = 4.0, 15.0
 """Seconds of silence that are worth a word: where there was an error, and where an answer only takes its time."""
+ENDS_ITSELF = 10.0
+"""Seconds that an operator has to end a run none of whose containers can start; some try for ever."""
 
 
 _OPEN: dict[str, Watch] = {}
@@ -56,7 +59,8 @@ class Watch(threading.Thread):
         self._record: Status | None = None
         self._silence = Silence(self._sight.name, SAID_AFTER, SLOW)
         self._looked = time.monotonic()
-        self._waited = 0.0
+        self._waited = self._lacking = 0.0
+        self._lack = ""
         self._ended: Status | None = None
         self._closing = threading.Event()
         self._lock = threading.Lock()
@@ -97,9 +101,12 @@ class Watch(threading.Thread):
         return replace(status, notes=[*status.notes, *outages])
 
     @property
-    def is_overdue(self) -> bool:
-        """Whether node 0 has not started in ``failure.start_timeout``; queues and outages are not counted."""
-        return self._waited > start_timeout(self._sight.main)
+    def futile(self) -> str:
+        """Why waiting for node 0 has no use any more; empty while it has. Queues and outages are not counted."""
+        if self._lack and self._waited - self._lacking > ENDS_ITSELF:
+            return f"no rank ever ran: {self._lack}"
+        allowed = start_timeout(self._sight.main)
+        return f"node 0 did not start within {allowed:g} s: {self.status().reason}" if self._waited > allowed else ""
 
     def conclude(self, ended: Status) -> None:
         """The run was ended from here: that is how it ended, whatever is seen of it afterwards."""
@@ -109,9 +116,11 @@ class Watch(threading.Thread):
         """The time since the look before this one, as far as it was spent on waiting for node 0 to start."""
         before, self._looked = self._looked, time.monotonic()
         if self._usable() is not None:
-            self._waited = 0.0
+            self._waited, self._lack = 0.0, ""
         elif waits_to_start(self._sight):
             self._waited += self._looked - before
+            if not self._lack:
+                self._lack, self._lacking = next(filter(None, map(lack, self.pods)), ""), self._waited
 
     @property
     def outages(self) -> Sequence[str]:
