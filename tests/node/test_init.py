@@ -9,12 +9,15 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from allranks.engines.local.control import SUPERVISOR
 from allranks.node.gang import Gang
+from allranks.node.listen import SEEN_ENDED, free_port
 from tests.node.gangs import make_gang
 
 PLACE = {"PET_NNODES": "1", "PET_NODE_RANK": "0", "RANK": "0", "MASTER_ADDR": "127.0.0.1"}
@@ -22,12 +25,10 @@ PLACE = {"PET_NNODES": "1", "PET_NODE_RANK": "0", "RANK": "0", "MASTER_ADDR": "1
 
 def run_init(folder: Path, place: dict[str, str], *argv: str) -> subprocess.CompletedProcess[str]:
     """One node with two ranks, as a PyTorchJob's pod would start it."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
     gang = make_gang(
-        engine="pytorchjob", nodes=1, argv=argv, state=str(folder), cache=str(folder), workdir=str(folder), port=port
-    )
+        engine="pytorchjob", nodes=1, argv=argv, state=str(folder), cache=str(folder), workdir=str(folder),
+        port=free_port(),
+    )  # fmt: skip
     (folder / "logs").mkdir()
     if not (folder / "secret").exists():
         (folder / "secret").write_text("ab" * 32)
@@ -68,14 +69,11 @@ def run_container(
     folder: Path, place: dict[str, str], *argv: str, **changes: object
 ) -> subprocess.CompletedProcess[str]:
     """One node as its pod would start it: a plan and a secret that are mounted, and a state that is not there yet."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
     state, mounted = folder / "run" / "state", folder / "mounted"
     gang = make_gang(
-        engine="pytorchjob", nodes=1, ranks_per_node=1, argv=argv,
-        state=str(state), cache=str(folder / "run" / "cache"),
-        port=port, restarts=0, termination=str(folder / "termination-log"), **{"workdir": "", **changes},
+        engine="pytorchjob", ranks_per_node=1, argv=argv, state=str(state), cache=str(folder / "run" / "cache"),
+        restarts=0, termination=str(folder / "termination-log"),
+        **{"nodes": 1, "workdir": "", "port": free_port(), **changes},
     )  # fmt: skip
     mounted.mkdir(exist_ok=True)
     (mounted / "secret").write_text("ab" * 32)
@@ -104,6 +102,29 @@ def test_an_interpreter_that_cannot_start_is_told_by_its_rank(tmp_path: Path) ->
     assert done.returncode == 42, done.stderr
     reason = json.loads((tmp_path / "termination-log").read_text())["reason"]
     assert "exited with code 1; Fatal Python error: init_fs_encoding" in reason
+
+
+@pytest.mark.gang
+@pytest.mark.parametrize(("closes", "codes"), [(True, (42, 0)), (False, (42, 42))])
+def test_where_one_pods_end_is_the_jobs_node_0_ends_last_and_alone_tells_how(
+    tmp_path: Path, closes: bool, codes: tuple[int, int]
+) -> None:
+    port, ended = free_port(), {}
+
+    def node(number: int) -> int:
+        folder, place = (
+            tmp_path / str(number),
+            {**PLACE, "PET_NNODES": "2", "PET_NODE_RANK": str(number), "RANK": str(number)},
+        )
+        folder.mkdir()
+        done = run_container(folder, place, "sh", "-c", "exit $RANK", nodes=2, port=port, closes=closes)
+        ended[number] = time.monotonic()
+        assert json.loads((folder / "termination-log").read_text())["causes"][0]["node"] == 1
+        return done.returncode
+
+    with ThreadPoolExecutor() as pool:
+        assert tuple(pool.map(node, range(2))) == codes
+    assert (ended[0] - ended[1] > 0.8 * SEEN_ENDED) is closes
 
 
 @pytest.mark.gang

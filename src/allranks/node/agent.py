@@ -57,6 +57,7 @@ class Agent:
         self._stopping: Optional[asyncio.Task[None]] = None
         self._looking: Optional[asyncio.Task[None]] = None
         self._leaving = False
+        self.is_told = False
         self._checker: Optional[Checker] = None
 
     @property
@@ -180,6 +181,7 @@ class Agent:
         elif kind == "finish":
             log(f"finished: {message['phase']} {message['reason']}")
             self.leave_record(message["record"])
+            self.is_told = True
             return EXIT_DONE if message["phase"] == "succeeded" else EXIT_GIVEN_UP
         elif kind == "wait":
             log(f"waiting: {message['why']}")
@@ -323,7 +325,8 @@ class Node:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_terminate, agent)
         if self.listener is None:
-            return await _result(agent)
+            code = await _result(agent)
+            return EXIT_DONE if self.gang.closes and self.agent.is_told else code
         listener = asyncio.ensure_future(self.listener.run())
         await asyncio.wait([listener, agent], return_when=asyncio.FIRST_COMPLETED)
         agent.cancel()

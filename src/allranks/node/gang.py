@@ -32,6 +32,8 @@ class Gang:
     With ``preflight`` all nodes and the ways between them are checked before user code starts; ``gpus`` is how many
     each must have. With ``force_delete`` the agents may have a lost node's pods given up (``free.py``), and the gang
     keeps a ledger (``keeper.py``).
+    With ``closes`` node 0 ends after all others, and its exit code alone says how the run ended: the engine takes
+    that of any node for it, and deletes what still runs then, with its logs.
     Rank 0 of one that ``serves`` is to go on until it is ended.
     A gang that ``stays`` is idle until it is given a command, and again after it; ``argv`` is then only what its
     zygotes are made ready for. ``first_attempt`` is that of the command that ``argv`` is.
@@ -77,6 +79,7 @@ class Gang:
     preflight: bool = False
     gpus: int = 0
     force_delete: bool = False
+    closes: bool = False
 
     @property
     def learned(self) -> str:

@@ -25,6 +25,7 @@ RECORD_INTERVAL = 0.05
 RECORD_SHARE = 10
 VITALS_INTERVAL, VITALS_SHARE = 1.0, 100
 LAST_WORDS = 5.0
+SEEN_ENDED = 1.0  # seconds in which a kubelet looks at what has become of its containers
 SPARE_HANDSHAKES = 64
 UNWRITABLE_PAUSE = 1.0
 
@@ -60,7 +61,10 @@ class Listener:
         self._handshakes = 0
 
     async def run(self) -> None:
-        """Return once the verdict is told and the other agents have hung up (or had LAST_WORDS seconds)."""
+        """Return once the verdict is told and the other agents have hung up (or had LAST_WORDS seconds).
+
+        Of a gang that node 0 ``closes`` SEEN_ENDED later.
+        """
         server = await asyncio.start_server(self._welcome, sock=self._sock, limit=wire.LINE_LIMIT, backlog=BACKLOG)
         recorder = asyncio.ensure_future(self._record())
         try:
@@ -84,6 +88,8 @@ class Listener:
             if asyncio.get_running_loop().time() > until:
                 return
             await asyncio.sleep(TICK / 5)
+        if self.gang.closes and self.gang.nodes > 1:
+            await asyncio.sleep(SEEN_ENDED)
 
     def _somebody_is_to_be_told(self) -> bool:
         """An agent that has not hung up; of a coordinator that was lost also those that have yet to find this one."""

@@ -32,13 +32,13 @@ def admitted(job: Job, engine: str, cluster: Cluster) -> Admission:
 
 
 def beside(
-    job: Job, engine: str, namespace: str, names: Sequence[str], group: dict[str, Any] | None
+    job: Job, engine: str, namespace: str, names: Sequence[str], group: dict[str, Any] | None, **more: Any
 ) -> list[dict[str, Any]]:
     """What is made before the engine's own object: the agents' files, what lets them ask, and the PodGroup, if any.
 
-    ``names`` are what the nodes find each other by, node 0's first. Raises SpecError.
+    ``names`` are what the nodes find each other by, node 0's first; ``more`` the agents are told. Raises SpecError.
     """
-    files = delivery.documents(job, engine, namespace, names)
+    files = delivery.documents(job, engine, namespace, names, **more)
     return [*files, *free.documents(job, engine, namespace), *([group] if group else [])]
 
 

@@ -1,7 +1,8 @@
 """What the engine pytorchjob makes of a job: a PyTorchJob, the master being node 0.
 
 With ExitCode the operator makes a lost pod anew at once and without end, and takes 42, with which an agent says that
-the run is given up, as the job's failure. Seen on training-operator 1.9.3.
+the run is given up, as the job's failure. At the end of any pod so, and at that of the master, it deletes those that
+run: the master closes the run, when all others have ended. Seen on training-operator 1.9.3.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     namespace = render.namespace_of(job, cluster)
     admission = render.admitted(job, ENGINE, cluster)
     documents = [
-        *render.beside(job, ENGINE, namespace, names(job), admission.group),
+        *render.beside(job, ENGINE, namespace, names(job), admission.group, closes=True),
         render.main_object(job, ENGINE, admission, namespace, "kubeflow.org/v1", "PyTorchJob", _spec(job, admission)),
     ]
     return render.plan(job, ENGINE, documents, notes=admission.notes)

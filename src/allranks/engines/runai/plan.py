@@ -45,7 +45,7 @@ def plan(job: Job, cluster: Cluster) -> Plan:
     config, secret = delivery.documents(
         job, ENGINE, namespace, pytorchjob.names(job),
         state=f"{command_line.STATE}/state", cache=f"{command_line.STATE}/cache",
-        secret=f"{command_line.SECRET_PATH}/{delivery.SECRET}" if cluster.runai == 2 else "",
+        closes=True, secret=f"{command_line.SECRET_PATH}/{delivery.SECRET}" if cluster.runai == 2 else "",
     )  # fmt: skip
     pieces = _pieces() if cluster.runai == 1 else []
     mounted = [_in_pieces(config, secret, pieces)] if pieces else [config, secret]
