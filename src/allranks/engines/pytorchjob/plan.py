@@ -1,8 +1,8 @@
 """What the engine pytorchjob makes of a job: a PyTorchJob, the master being node 0.
 
 With ExitCode the operator makes a lost pod anew at once and without end, and takes 42, with which an agent says that
-the run is given up, as the job's failure. At the end of any pod so, and at that of the master, it deletes those that
-run: the master closes the run, when all others have ended. Seen on training-operator 1.9.3.
+the run is given up, as the job's failure. When any pod has ended with 42, or the master has ended, it deletes the pods
+that run: so the master closes the run after all others have ended. Seen on training-operator 1.9.3.
 """
 
 from __future__ import annotations
