@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -112,10 +111,8 @@ def test_where_one_pods_end_is_the_jobs_node_0_ends_last_and_alone_tells_how(
     port, ended = free_port(), {}
 
     def node(number: int) -> int:
-        folder, place = (
-            tmp_path / str(number),
-            {**PLACE, "PET_NNODES": "2", "PET_NODE_RANK": str(number), "RANK": str(number)},
-        )
+        place = {**PLACE, "PET_NNODES": "2", "PET_NODE_RANK": str(number), "RANK": str(number)}
+        folder = tmp_path / str(number)
         folder.mkdir()
         done = run_container(folder, place, "sh", "-c", "exit $RANK", nodes=2, port=port, closes=closes)
         ended[number] = time.monotonic()
@@ -230,11 +227,8 @@ def test_a_zygote_that_memory_does_not_suffice_for_is_not_started_for_ever(tmp_p
 def test_a_container_that_must_end_does_so_as_soon_as_its_ranks_have(tmp_path: Path) -> None:
     mounted = tmp_path / "mounted"
     mounted.mkdir()
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
     gang = make_gang(
-        engine="pytorchjob", nodes=1, ranks_per_node=1, argv=("sh", "-c", "echo on; exec sleep 600"), port=port,
+        engine="pytorchjob", nodes=1, ranks_per_node=1, argv=("sh", "-c", "echo on; exec sleep 600"), port=free_port(),
         state=str(tmp_path / "state"), cache=str(tmp_path / "cache"), workdir="", grace=300.0, restarts=3,
     )  # fmt: skip
     (mounted / "secret").write_text("ab" * 32)
